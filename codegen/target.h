@@ -1,0 +1,51 @@
+// codegen: targets. A target is capability data and a const table of functions; it refuses explicitly, with
+// the reason, before anything is compiled.
+//
+// Sections: artefacts, schedules as options, the target table, loading the cpu target.
+#ifndef FATHOM_CODEGEN_TARGET_H
+#define FATHOM_CODEGEN_TARGET_H
+
+#include "base/base.h"
+#include "ir/ir.h"
+#include "runtime/runtime.h"
+
+typedef struct cg_options {
+  const char *cpu;             // "host" or an LLVM CPU name
+  const char *schedule;        // key=value,...; "" for the default
+  const char *cache_directory; // "" for none
+} cg_options;
+
+// A compiled graph. Lives in its own memory; `release` frees it (and unloads the code).
+typedef struct cg_artefact {
+  const rt_program *program;
+  const char *schedule;        // complete, of the first kernel
+  const char *schedule_source; // "default" or "given"
+  bool from_cache;
+  void (*release)(struct cg_artefact *artefact);
+  void *owner;
+} cg_artefact;
+
+typedef struct cg_target {
+  const char *name;
+  uint32_t abi; // CG_ABI: a target in another shared object must agree
+  // A fused graph (IR_STAGE_FUSED) to a program. Temporary memory comes from `arena`. Errors go to `diag`, whose
+  // status says of which kind.
+  cg_artefact *(*compile)(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                          base_diag *diag);
+  // What was made, as text or bytes: "kernel", "llvm", "asm", "obj", "report". False: see `diag`.
+  bool (*emit)(base_arena *arena, const ir_graph *graph, const cg_options *options, const char *what,
+               base_str *out, base_diag *diag);
+  // Lines of `key: value` about this target (library version, CPU, features).
+  void (*describe)(base_text *out);
+} cg_target;
+
+enum { CG_ABI = 1 };
+
+// The cpu target, from libfathom-cpu (opened at the first call, which is thread safe). NULL: *why says what is
+// missing and what to install.
+const cg_target *cg_cpu_target(base_arena *arena, base_str *why);
+// The one symbol libfathom-cpu exports.
+#define CG_CPU_SYMBOL "fathom_cpu_target"
+typedef const cg_target *(*cg_target_entry)(void);
+
+#endif

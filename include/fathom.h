@@ -1,0 +1,298 @@
+// Fathom: fused kernels for attention over depth.
+//
+// The whole public interface. Life of a kernel:
+//
+//   fathom_context *ctx;      fathom_context_create(NULL, &ctx);
+//   fathom_module *module;    fathom_parse(ctx, text, length, "site.fir", &module);
+//   fathom_graph *graph;      fathom_module_graph(module, NULL, &graph);     // the only graph of the file
+//   fathom_graph_bind(graph, "D", 7168);
+//   fathom_executable *exe;   fathom_compile(ctx, graph, NULL, &exe);        // for this CPU
+//   fathom_workspace_size(exe, args, count, &bytes);
+//   fathom_run(exe, args, count, workspace, bytes, NULL);
+//
+// Rules that hold throughout
+// - Every fallible call returns a fathom_status; fathom_error_text() then says what went wrong, on the same
+//   thread, until the next call. The library never prints, never exits, never changes signal handlers.
+// - Objects are freed by their own destroy function; NULL is allowed there. A module owns its graphs; a
+//   context must outlive what was made with it.
+// - Threads: a context may be used from any number of threads at once, and so may an executable (it is
+//   immutable). A module and its graphs belong to one thread at a time.
+// - Structs start with `size`, set to sizeof by the caller (FATHOM_INIT does), so that later versions can
+//   add members: members a caller's header does not know are taken as zero.
+// - Strings returned are terminated, owned by the object they came from.
+// - Offsets are 64-bit everywhere; sizes are in elements unless a name says bytes.
+#ifndef FATHOM_H
+#define FATHOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dlpack/dlpack.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FATHOM_VERSION_MAJOR 0
+#define FATHOM_VERSION_MINOR 1
+#define FATHOM_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define FATHOM_API __attribute__((visibility("default")))
+#else
+#define FATHOM_API
+#endif
+
+// A zeroed struct with its size set: fathom_compile_options options = FATHOM_INIT(options);
+#define FATHOM_INIT(object) {.size = sizeof(object)}
+
+// ---- status -------------------------------------------------------------------------------------------
+
+typedef enum fathom_status {
+  FATHOM_OK = 0,
+  FATHOM_INVALID = 1,     // the input is wrong; the text says where and what to do
+  FATHOM_UNSUPPORTED = 2, // right input, but this build, target or machine cannot do it
+  FATHOM_IO = 3,          // a file could not be read or written
+  FATHOM_MEMORY = 4,      // out of memory; nothing was changed
+  FATHOM_INTERNAL = 5     // a bug in Fathom: please report the text
+} fathom_status;
+
+FATHOM_API const char *fathom_status_name(fathom_status status);
+// What the last failing call on this thread said; may span several lines. Empty after success.
+FATHOM_API const char *fathom_error_text(void);
+FATHOM_API const char *fathom_version(void); // "0.1.0"
+
+// ---- context ------------------------------------------------------------------------------------------
+
+typedef struct fathom_context fathom_context;
+
+typedef struct fathom_context_options {
+  size_t size;
+  // Compilation memory comes from here; NULL members mean malloc and free. Called from several threads.
+  void *allocator_user;
+  void *(*allocate)(void *user, size_t bytes);
+  void (*release)(void *user, void *pointer);
+  // Folder of the object cache. NULL: $FATHOM_CACHE_DIR, else $XDG_CACHE_HOME/fathom, else ~/.cache/fathom.
+  // "" turns the cache off.
+  const char *cache_directory;
+  // Threads of the library's own pool; 0: one for each core this process may use.
+  uint32_t threads;
+} fathom_context_options;
+
+FATHOM_API fathom_status fathom_context_create(const fathom_context_options *options, fathom_context **out);
+FATHOM_API void fathom_context_destroy(fathom_context *context);
+
+// ---- graphs -------------------------------------------------------------------------------------------
+
+typedef struct fathom_module fathom_module;
+typedef struct fathom_graph fathom_graph;
+
+typedef enum fathom_dtype { FATHOM_F32 = 0, FATHOM_BF16 = 1, FATHOM_F16 = 2 } fathom_dtype;
+
+enum { FATHOM_MAX_RANK = 8, FATHOM_DYNAMIC = -1 };
+
+// A parameter or a result. Result names are the names of the returned values.
+typedef struct fathom_tensor_info {
+  size_t size;
+  const char *name; // without %
+  fathom_dtype dtype;
+  uint32_t rank;
+  const char *axes[FATHOM_MAX_RANK];
+  int64_t sizes[FATHOM_MAX_RANK];   // FATHOM_DYNAMIC where unbound
+  uint32_t layout[FATHOM_MAX_RANK]; // memory order, outermost first, as positions in `axes`
+} fathom_tensor_info;
+
+// `length` bytes of IR text (docs/ir.md); `file` is used in messages only and may be NULL. All errors of the
+// text are reported in one go, each with line, column and caret.
+FATHOM_API fathom_status fathom_parse(fathom_context *context, const char *text, size_t length,
+                                      const char *file, fathom_module **out);
+FATHOM_API void fathom_module_destroy(fathom_module *module);
+FATHOM_API uint32_t fathom_module_count(const fathom_module *module);
+// The graph of that name (without @); NULL when the module holds exactly one.
+FATHOM_API fathom_status fathom_module_graph(fathom_module *module, const char *name, fathom_graph **out);
+FATHOM_API fathom_graph *fathom_module_graph_at(fathom_module *module, uint32_t index); // NULL past the end
+
+FATHOM_API const char *fathom_graph_name(const fathom_graph *graph);
+// Binds a symbolic axis to a size >= 0. Compiled executables are not affected.
+FATHOM_API fathom_status fathom_graph_bind(fathom_graph *graph, const char *axis, int64_t size);
+FATHOM_API uint32_t fathom_graph_param_count(const fathom_graph *graph);
+FATHOM_API uint32_t fathom_graph_result_count(const fathom_graph *graph);
+// FATHOM_INVALID past the end. `info->size` must be set.
+FATHOM_API fathom_status fathom_graph_param(const fathom_graph *graph, uint32_t index,
+                                            fathom_tensor_info *info);
+FATHOM_API fathom_status fathom_graph_result(const fathom_graph *graph, uint32_t index,
+                                             fathom_tensor_info *info);
+
+// ---- passes -------------------------------------------------------------------------------------------
+
+// Text that a call hands to its caller; free with fathom_text_destroy. `data` is also 0-terminated.
+typedef struct fathom_text {
+  char *data;
+  size_t length;
+} fathom_text;
+
+FATHOM_API void fathom_text_destroy(fathom_text *text);
+
+typedef struct fathom_optimize_options {
+  size_t size;
+  const char *passes;      // comma-separated names; NULL: the cpu pipeline; "" only verifies
+  int print_after_all;     // the graph after each pass, in `log`
+  int verify_each;         // verify after each pass, and write a reproducer when a pass breaks the graph
+  int time_passes;         // microseconds for each pass, in `log`
+  const char *reproducer;  // where that goes; NULL: fathom-repro.fir
+} fathom_optimize_options;
+
+// Runs graph passes and returns the new graph as text. `log` may be NULL.
+FATHOM_API fathom_status fathom_optimize(fathom_context *context, const fathom_graph *graph,
+                                         const fathom_optimize_options *options, fathom_text *out,
+                                         fathom_text *log);
+// One line a pass: name, needs, gives, what it does.
+FATHOM_API fathom_status fathom_pass_list(fathom_text *out);
+
+// ---- compiling ----------------------------------------------------------------------------------------
+
+typedef struct fathom_executable fathom_executable;
+
+typedef struct fathom_compile_options {
+  size_t size;
+  const char *target;   // "cpu" (default) or "interp"
+  const char *cpu;      // -mcpu name; NULL or "host": this machine. Another CPU's code can be emitted, not run.
+  const char *schedule; // key=value,... over the default (docs/schedule.md); NULL: the default
+  int verify_each;
+} fathom_compile_options;
+
+FATHOM_API fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,
+                                        const fathom_compile_options *options, fathom_executable **out);
+FATHOM_API void fathom_executable_destroy(fathom_executable *executable);
+
+// What was made. `what`: graph (after the passes), kernel, llvm, asm, obj, report.
+FATHOM_API fathom_status fathom_emit(fathom_context *context, const fathom_graph *graph,
+                                     const fathom_compile_options *options, const char *what,
+                                     fathom_text *out);
+
+typedef struct fathom_executable_info {
+  size_t size;
+  const char *graph;
+  const char *target;
+  const char *schedule;        // of the first kernel, complete: parses back to the same schedule
+  const char *schedule_source; // "default" or "given"
+  uint32_t kernel_count;
+  int from_cache;             // the object came from the cache
+  double compile_us;          // wall time of fathom_compile
+} fathom_executable_info;
+
+FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
+                                                    fathom_executable_info *info);
+
+// ---- running ------------------------------------------------------------------------------------------
+
+// A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout; strides
+// (in elements, NULL for dense) may be any, negative and, for inputs, zero too. dtype must be the type's
+// (bf16: kDLBfloat, 16 bits). Memory must be host memory for the cpu and interp targets.
+// A bank held as separate slices: `tensor` NULL and `slices` has one tensor, without the first axis of the
+// type, for each index of it.
+typedef struct fathom_arg {
+  const char *name; // without %
+  const DLTensor *tensor;
+  const DLTensor *const *slices;
+  uint32_t slice_count;
+} fathom_arg;
+
+// The exchange struct of DLPack 1.0, for hosts whose header has it while Fathom was built with an older one.
+typedef struct fathom_dlpack_versioned {
+  struct {
+    uint32_t major, minor;
+  } version;
+  void *manager_ctx;
+  void (*deleter)(struct fathom_dlpack_versioned *self);
+  uint64_t flags; // bit 0: read only
+  DLTensor dl_tensor;
+} fathom_dlpack_versioned;
+
+// The tensor inside a versioned capsule, which stays the owner. A major version other than 1 is
+// FATHOM_UNSUPPORTED; a read-only tensor with `for_writing` is FATHOM_INVALID.
+FATHOM_API fathom_status fathom_from_dlpack_versioned(const fathom_dlpack_versioned *managed, int for_writing,
+                                                      const DLTensor **out);
+
+// Runs `count` independent calls of work(argument, index), index 0 .. count-1, on up to `concurrency` threads,
+// and returns when all are done.
+typedef struct fathom_executor {
+  size_t size;
+  void *user;
+  uint32_t concurrency; // how many calls can run at once, at least 1
+  void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index), void *argument);
+} fathom_executor;
+
+// Bytes of workspace fathom_run needs for these tensors (shapes and strides are read, data is not) and this
+// executor; NULL: the library's pool. 0 is possible.
+FATHOM_API fathom_status fathom_workspace_size(const fathom_executable *executable, const fathom_arg *args,
+                                               uint32_t arg_count, const fathom_executor *executor,
+                                               size_t *bytes);
+
+// Binds every parameter and every result exactly once and runs. The caller owns all memory; the call
+// allocates nothing on the cpu target, and is re-entrant as long as each call has its own outputs and
+// workspace (64-byte aligned). An output may not overlap an input or another output. Results do not depend on
+// the number of threads. A dynamic axis of size 0 succeeds and writes nothing.
+FATHOM_API fathom_status fathom_run(const fathom_executable *executable, const fathom_arg *args,
+                                    uint32_t arg_count, void *workspace, size_t workspace_bytes,
+                                    const fathom_executor *executor);
+
+// ---- checking and measuring ---------------------------------------------------------------------------
+
+// How one result compares with the reference interpreter: error = ||out - ref|| / ||ref||, over all elements
+// that are finite in both; elements that are not must be equal in kind, else error is infinite.
+typedef struct fathom_check_result {
+  size_t size;
+  const char *name; // of the result; valid during the callback
+  uint32_t seed;
+  double error, bound; // bound: docs/ir.md, "Numerics"
+  int passed;
+} fathom_check_result;
+
+typedef struct fathom_check_options {
+  size_t size;
+  uint32_t seeds;         // random input sets; 0 means 3
+  int64_t dynamic_size;   // size of unbound row axes; 0 means 67
+  uint32_t misalign;      // place every tensor this many elements past a 64-byte boundary
+  int strided;            // rows and outer axes get padding between them
+  void (*report)(void *user, const fathom_check_result *result); // may be NULL
+  void *user;
+} fathom_check_options;
+
+// Compiles the graph for the target, runs it on random inputs and compares every result with the interpreter.
+// FATHOM_OK with *failures == 0 when all are within bounds. Red zones around outputs are checked too.
+FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_graph *graph,
+                                      const fathom_compile_options *compile, const fathom_check_options *options,
+                                      uint32_t *failures);
+
+typedef struct fathom_bench_options {
+  size_t size;
+  int64_t dynamic_size; // size of unbound row axes; 0 means 1024
+  double seconds;       // about how long to measure; 0 means 2
+} fathom_bench_options;
+
+typedef struct fathom_bench_result {
+  size_t size;
+  double median_us, minimum_us; // of one fathom_run on the context's pool
+  double spread;                // (third quartile - first quartile) / median
+  uint64_t bytes;               // that must move: every input read once, every output written once
+  double gb_s;                  // bytes / median
+  double ceiling_gb_s;          // the best copy-like stream with the same read and write mix, same run
+  double of_ceiling;            // gb_s / ceiling_gb_s
+  uint32_t runs, threads;
+} fathom_bench_result;
+
+// Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one it was
+// compiled from.
+FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
+                                      const fathom_executable *executable, const fathom_bench_options *options,
+                                      fathom_bench_result *result);
+
+// Version, targets, the CPU, libraries found and missing, the cache folder: lines of `key: value`.
+FATHOM_API fathom_status fathom_info(fathom_context *context, fathom_text *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,41 @@
+// passes: graph to graph rewrites. One pass a file, one exported function; pipeline.c alone dumps, verifies
+// and times; passes.def says what each pass needs and gives, and the manager checks it.
+#ifndef FATHOM_PASSES_H
+#define FATHOM_PASSES_H
+
+#include "base/base.h"
+#include "ir/ir.h"
+
+// Facts about a graph that passes need and give.
+enum {
+  PASS_FACT_CANONICAL = 1, // folded, no duplicates, no dead nodes
+  PASS_FACT_PRIMITIVE = 2, // no composite op left
+  PASS_FACT_FUSED = 4,     // every computing node has a kernel
+};
+
+typedef ir_graph *(*pass_function)(const ir_graph *graph, base_diag *diag); // NULL: see diag
+
+typedef struct pass_info {
+  const char *name;
+  uint32_t needs, gives, breaks;
+  pass_function run;
+  const char *summary;
+} pass_info;
+
+const pass_info *pass_find(base_str name);
+const pass_info *pass_at(uint32_t index); // NULL past the end
+
+typedef struct pass_options {
+  bool print_after_all, verify_each, time_passes;
+  const char *reproducer; // file for the graph and the pipeline when a pass fails or breaks the graph
+  base_text *log;         // where dumps and times go; NULL: nowhere
+} pass_options;
+
+// The pipeline that ends in one graph ready for the cpu target, as a comma-separated list.
+extern const char pass_cpu_pipeline[];
+
+// Runs a comma-separated list of passes. NULL: see diag.
+ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_options *options,
+                   base_diag *diag);
+
+#endif
