@@ -5,9 +5,11 @@
 
 #include "base/base.h"
 #include "ir/ir.h"
+#include "ir/kernel.h"
 
 // Facts about a graph that passes need and give.
 enum {
+  PASS_FACT_NONE = 0,
   PASS_FACT_CANONICAL = 1, // folded, no duplicates, no dead nodes
   PASS_FACT_PRIMITIVE = 2, // no composite op left
   PASS_FACT_FUSED = 4,     // every computing node has a kernel
@@ -37,5 +39,12 @@ extern const char pass_cpu_pipeline[];
 // Runs a comma-separated list of passes. NULL: see diag.
 ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_options *options,
                    base_diag *diag);
+
+// ---- to kernel IR -------------------------------------------------------------------------------------
+
+uint32_t pass_kernel_count(const ir_graph *graph);
+// One kernel of a fused graph under a schedule.
+kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
+                       base_diag *diag);
 
 #endif

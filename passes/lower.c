@@ -1,0 +1,193 @@
+// Lowering one kernel of a fused graph (see lower.h).
+#include "passes/lower.h"
+
+#include "passes/passes.h"
+#include "passes/rows.h"
+
+bool pass_is_reduction(const ir_node *node) {
+  return ir_op_get(node->op)->shape == IR_SHAPE_REDUCE;
+}
+
+uint64_t pass_over_set(const ir_node *node) {
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < node->over_count; i++)
+    set |= ir_axis_bit(node->over[i]);
+  return set;
+}
+
+static uint32_t operand_domain(const pass_lowering *lowering, const ir_node *node, ir_axis *axes) {
+  // The operand with the most axes gives the loop order, the others add theirs.
+  uint32_t widest = 0, count = 0;
+  for (uint32_t i = 1; i < node->operand_count; i++)
+    if (ir_node_of(lowering->graph, node->operands[i])->type.rank >
+        ir_node_of(lowering->graph, node->operands[widest])->type.rank)
+      widest = i;
+  const ir_node *first = ir_node_of(lowering->graph, node->operands[widest]);
+  count = kir_refine(lowering->kernel, &first->type, axes, 0);
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    count = kir_refine(lowering->kernel, &ir_node_of(lowering->graph, node->operands[i])->type, axes,
+                       count);
+  return count;
+}
+
+static bool is_row_type(const pass_lowering *lowering, const ir_type *type) {
+  return (ir_type_axes(type) & lowering->hidden) != 0;
+}
+
+// True for a reduction whose operands are row values.
+static bool reduces_rows(const pass_lowering *lowering, const ir_node *node) {
+  if (!pass_is_reduction(node)) return false;
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    if (is_row_type(lowering, &ir_node_of(lowering->graph, node->operands[i])->type)) return true;
+  return false;
+}
+
+bool pass_is_staged(const pass_lowering *lowering, ir_value value) {
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  return reduces_rows(lowering, node) && (pass_over_set(node) & lowering->hidden);
+}
+
+uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,
+                     uint64_t *accumulates) {
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  *accumulates = 0;
+  bool staged = pass_is_staged(lowering, value);
+  bool scalar = pass_is_reduction(node) && !reduces_rows(lowering, node);
+  if (!staged && !scalar) return kir_refine(lowering->kernel, &node->type, axes, 0);
+  ir_axis result[KIR_MAX_LOOPS];
+  uint32_t result_count = kir_refine(lowering->kernel, &node->type, result, 0);
+  uint32_t count = operand_domain(lowering, node, axes), kept = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    bool in_result = false;
+    for (uint32_t j = 0; j < result_count; j++)
+      in_result |= result[j].index == axes[i].index;
+    // Of a staged reduction only hidden axes (and factors of them) are loops; sources are summed in the point.
+    const ir_axis axis = axes[i];
+    bool mixed = !in_result && staged && lowering->kernel->axes[axis.index].source &&
+                 !lowering->kernel->axes[axis.index].hidden;
+    if (mixed) continue;
+    if (!in_result) *accumulates |= ir_axis_bit(axis);
+    axes[kept++] = axis;
+  }
+  return kept;
+}
+
+int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *axes,
+                  uint32_t count) {
+  const kir_axis *info = lowering->kernel->axes;
+  if (pass_is_staged(lowering, value) && lowering->kernel->schedule.lanes == KIR_LANES_QUERY &&
+      lowering->packed[value.index]) {
+    // Queries: the result's axis that only the packed operand has.
+    const ir_node *node = ir_node_of(lowering->graph, value);
+    for (int32_t i = (int32_t)count - 1; i >= 0; i--)
+      for (uint32_t j = 0; j < node->operand_count; j++)
+        if (lowering->packed[node->operands[j].index] &&
+            ir_type_has(&ir_node_of(lowering->graph, node->operands[j])->type, axes[i]) &&
+            ir_type_has(&node->type, axes[i]))
+          return i;
+  }
+  for (int32_t i = (int32_t)count - 1; i >= 0; i--)
+    if (info[axes[i].index].hidden) return i;
+  int32_t longest = -1;
+  for (uint32_t i = 0; i < count; i++)
+    if (longest < 0 || info[axes[i].index].size >= info[axes[longest].index].size)
+      longest = (int32_t)i;
+  return longest;
+}
+
+// ---- arguments ----------------------------------------------------------------------------------------
+
+static bool is_result(const ir_graph *graph, uint32_t index) {
+  for (uint32_t i = 0; i < graph->results.count; i++)
+    if (graph->results.data[i].index == index) return true;
+  return false;
+}
+
+static bool used_outside(const pass_lowering *lowering, uint32_t index) {
+  for (uint32_t i = index + 1; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      if (node->operands[j].index == index && !lowering->member[i]) return true;
+  }
+  return false;
+}
+
+static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
+  kir_kernel *kernel = lowering->kernel;
+  const ir_node *node = &lowering->graph->nodes.data[index];
+  kir_arg arg = {.value = {index}, .written = written, .unit_position = -1};
+  arg.temporary = node->op != IR_PARAM && !is_result(lowering->graph, index);
+  // The hidden axis must have stride 1; of several the last.
+  for (uint32_t i = 0; i < node->type.rank; i++)
+    if (kernel->axes[node->type.axes[i].index].hidden) arg.unit_position = (int32_t)i;
+  const kir_axis *first = node->type.rank ? &kernel->axes[node->type.axes[0].index] : NULL;
+  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !first->row && !first->hidden;
+  base_push(lowering->arena, &kernel->args, arg);
+  return (int32_t)kernel->args.count - 1;
+}
+
+static void collect_args(pass_lowering *lowering) {
+  const ir_graph *graph = lowering->graph;
+  bool *read = base_new_array(lowering->arena, bool, graph->nodes.count);
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    if (lowering->member[i])
+      for (uint32_t j = 0; j < graph->nodes.data[i].operand_count; j++)
+        read[graph->nodes.data[i].operands[j].index] = true;
+  for (uint32_t i = 0; i < graph->nodes.count; i++) {
+    kir_value *value = &lowering->kernel->values[i];
+    value->load_arg = value->store_arg = -1;
+    if (!read[i] || lowering->member[i] || graph->nodes.data[i].op == IR_CONSTANT) continue;
+    value->place = KIR_ARGUMENT;
+    value->load_arg = add_arg(lowering, i, false);
+  }
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    if (lowering->member[i] && (is_result(graph, i) || used_outside(lowering, i)))
+      lowering->kernel->values[i].store_arg = add_arg(lowering, i, true);
+}
+
+// ---- rows ---------------------------------------------------------------------------------------------
+
+// In the order of the first result: its outermost row is the outermost here.
+static void order_rows(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    if (!lowering->member[i]) continue;
+    const ir_type *type = &lowering->graph->nodes.data[i].type;
+    if ((ir_type_axes(type) & lowering->rows) != lowering->rows) continue;
+    for (uint32_t j = 0; j < type->rank; j++)
+      if (lowering->rows & ir_axis_bit(type->axes[j]))
+        kernel->rows[kernel->row_count++] = type->axes[j];
+    return;
+  }
+}
+
+kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
+                       base_diag *diag) {
+  kir_kernel *kernel = base_new(graph->arena, kir_kernel);
+  kernel->graph = graph;
+  kernel->index = index;
+  kernel->name = index == 0 ? graph->name
+                            : base_str_format(graph->arena, "%.*s.%d", BASE_FMT(graph->name), index);
+  kernel->schedule = *schedule;
+  kernel->values = base_new_array(graph->arena, kir_value, graph->nodes.count);
+  pass_lowering lowering = {.kernel = kernel, .graph = graph, .arena = graph->arena, .diag = diag};
+  lowering.member = base_new_array(graph->arena, bool, graph->nodes.count);
+  lowering.packed = base_new_array(graph->arena, bool, graph->nodes.count);
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    lowering.member[i] = graph->nodes.data[i].kernel == index;
+  lowering.rows = pass_row_axes(graph, index);
+  lowering.hidden = pass_hidden_axes(graph, index);
+  order_rows(&lowering);
+  pass_lower_axes(&lowering);
+  collect_args(&lowering);
+  pass_lower_places(&lowering);
+  pass_lower_sweeps(&lowering);
+  return kernel;
+}
+
+uint32_t pass_kernel_count(const ir_graph *graph) {
+  int32_t last = -1;
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.data[i].kernel > last) last = graph->nodes.data[i].kernel;
+  return (uint32_t)(last + 1);
+}

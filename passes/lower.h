@@ -1,0 +1,34 @@
+// lower: from a fused graph to kernel IR. Four steps, a file each: axes (roles, factors, breaks), places (what is
+// stored, where, and at which level it is ready), sweeps (loop nests), and lower.c which joins them.
+#ifndef FATHOM_PASSES_LOWER_H
+#define FATHOM_PASSES_LOWER_H
+
+#include "ir/kernel.h"
+
+typedef struct pass_lowering {
+  kir_kernel *kernel;
+  const ir_graph *graph;
+  base_arena *arena;
+  base_diag *diag;
+  uint64_t rows, hidden;
+  bool *member; // nodes of this kernel
+  bool *packed; // values copied to shared memory with queries innermost (schedule lanes=1)
+} pass_lowering;
+
+void pass_lower_axes(pass_lowering *lowering);
+void pass_lower_places(pass_lowering *lowering);
+void pass_lower_sweeps(pass_lowering *lowering);
+
+// Facts about nodes that the steps share.
+bool pass_is_reduction(const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
+uint64_t pass_over_set(const ir_node *node);
+// The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction of row
+// values over other than hidden axes) reduces inside the point, so its domain is its result's.
+uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,
+                     uint64_t *accumulates);
+// The axis a domain is spread over lanes along; -1 when it has none. Index into `axes`.
+int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *axes,
+                  uint32_t count);
+bool pass_is_staged(const pass_lowering *lowering, ir_value value); // reduces a row value over hidden axes
+
+#endif

@@ -1,0 +1,184 @@
+// Lowering, step 2: phase, level and place of every value.
+//
+// A value is stored only when that saves work or is needed: sums over the hidden axis (their sweep must end before they
+// can be used), scalars that several users or a sweep read, values without rows that rows use, and
+// row values that are dear to compute and wanted by more than one sweep. All else is computed where it is used.
+#include "passes/lower.h"
+
+// ---- packing ------------------------------------------------------------------------------------------
+
+static uint64_t axes_of(const pass_lowering *lowering, ir_value value) {
+  return ir_type_axes(&ir_node_of(lowering->graph, value)->type);
+}
+
+// With lanes along queries, the operand that has them is stored with queries innermost.
+static void find_packed(pass_lowering *lowering) {
+  if (lowering->kernel->schedule.lanes != KIR_LANES_QUERY || !lowering->rows) return;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    if (!lowering->member[i] || node->operand_count != 2 || !pass_is_staged(lowering, (ir_value){i}))
+      continue;
+    for (uint32_t j = 0; j < 2; j++) {
+      uint64_t own = axes_of(lowering, node->operands[j]), other = axes_of(lowering, node->operands[1 - j]);
+      uint64_t queries = own & ~other & ~lowering->hidden & ir_type_axes(&node->type);
+      const ir_node *operand = ir_node_of(lowering->graph, node->operands[j]);
+      if (queries && !(own & lowering->rows) && operand->op != IR_CONSTANT)
+        lowering->packed[node->operands[j].index] = true;
+    }
+  }
+}
+
+// ---- levels -------------------------------------------------------------------------------------------
+
+static void find_levels(pass_lowering *lowering) {
+  kir_value *values = lowering->kernel->values;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    kir_value *value = &values[i];
+    value->row = (ir_type_axes(&node->type) & lowering->hidden) != 0;
+    value->phase = lowering->rows && !(ir_type_axes(&node->type) & lowering->rows) ? KIR_PREPARE : KIR_BODY;
+    if (!lowering->member[i]) continue;
+    for (uint32_t j = 0; j < node->operand_count; j++) {
+      const kir_value *operand = &values[node->operands[j].index];
+      if (!lowering->member[node->operands[j].index] || operand->phase != value->phase) continue;
+      uint32_t ready = operand->level + pass_is_staged(lowering, node->operands[j]);
+      if (ready > value->level) value->level = ready;
+    }
+  }
+}
+
+// ---- uses ---------------------------------------------------------------------------------------------
+
+// Where a value is evaluated when it is not stored: the sweep of its user, or of its user's user.
+typedef struct usage {
+  uint32_t count;          // users
+  uint64_t site;           // the one sweep that evaluates it; 0 for none
+  bool many_sites;         // more than one does
+  bool by_row, by_body;    // a row sweep needs it; the body needs it
+} usage;
+
+static uint64_t site_of(const pass_lowering *lowering, uint32_t index) {
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint64_t accumulates, set = 0;
+  uint32_t count = pass_domain(lowering, (ir_value){index}, axes, &accumulates);
+  for (uint32_t i = 0; i < count; i++)
+    set |= ir_axis_bit(axes[i]);
+  const kir_value *value = &lowering->kernel->values[index];
+  uint64_t key[3] = {value->phase + 2u * value->level, set,
+                     (uint64_t)(pass_lane(lowering, (ir_value){index}, axes, count) + 1)};
+  return base_hash_bytes(key, sizeof key).low | 1;
+}
+
+static void add_site(usage *use, uint64_t site) {
+  if (use->site && site && use->site != site) use->many_sites = true;
+  if (site) use->site = site;
+}
+
+static bool is_root(const kir_value *value) {
+  return value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
+}
+
+static void add_use(const pass_lowering *lowering, usage *uses, uint32_t user, uint32_t operand) {
+  const kir_value *value = &lowering->kernel->values[user];
+  usage *use = &uses[operand];
+  use->count++;
+  bool row_user = value->row || pass_is_staged(lowering, (ir_value){user});
+  if (is_root(value)) {
+    add_site(use, site_of(lowering, user));
+    use->by_row |= row_user;
+    use->by_body |= value->phase == KIR_BODY;
+  }
+  if (value->place == KIR_INLINE) {
+    add_site(use, uses[user].site);
+    use->many_sites |= uses[user].many_sites;
+    use->by_row |= row_user || uses[user].by_row;
+    use->by_body |= value->phase == KIR_BODY || uses[user].by_body;
+  }
+}
+
+// ---- places -------------------------------------------------------------------------------------------
+
+static bool is_transcendental(ir_op op) {
+  return op == IR_EXP || op == IR_LOG || op == IR_SIGMOID || op == IR_RSQRT || op == IR_DIV;
+}
+
+// Dear: a mix or a transcendental somewhere between the value and what is stored or loaded.
+static bool is_dear(const pass_lowering *lowering, uint32_t index) {
+  const ir_node *node = &lowering->graph->nodes.data[index];
+  if (!lowering->member[index]) return false;
+  if (pass_is_reduction(node) || is_transcendental(node->op)) return true;
+  for (uint32_t j = 0; j < node->operand_count; j++) {
+    uint32_t operand = node->operands[j].index;
+    if (lowering->kernel->values[operand].row && is_dear(lowering, operand)) return true;
+  }
+  return false;
+}
+
+static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage *use) {
+  const ir_node *node = &lowering->graph->nodes.data[index];
+  const kir_value *value = &lowering->kernel->values[index];
+  if (lowering->packed[index]) return true;
+  if (!lowering->member[index]) return false;
+  bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
+  if (pass_is_staged(lowering, (ir_value){index})) return true;
+  if (!value->row) return pass_is_reduction(node) || (!view && (use->count > 1 || use->by_row));
+  if (value->phase == KIR_PREPARE) return !view && use->by_body;
+  return !view && use->many_sites && is_dear(lowering, index);
+}
+
+static void choose_places(pass_lowering *lowering) {
+  usage *uses = base_new_array(lowering->arena, usage, lowering->graph->nodes.count);
+  for (uint32_t i = lowering->graph->nodes.count; i-- > 0;) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    kir_value *value = &lowering->kernel->values[i];
+    if (value->store_arg >= 0) add_site(&uses[i], site_of(lowering, i));
+    if (is_stored(lowering, i, &uses[i]))
+      value->place = value->phase == KIR_PREPARE ? KIR_SHARED : KIR_SCRATCH;
+    else if (lowering->member[i] || node->op == IR_CONSTANT)
+      value->place = KIR_INLINE;
+    if (!lowering->member[i]) continue;
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      add_use(lowering, uses, i, node->operands[j].index);
+  }
+}
+
+// ---- storage ------------------------------------------------------------------------------------------
+
+static bool wants_queries_innermost(const pass_lowering *lowering, uint32_t index, ir_axis axis) {
+  return lowering->packed[index] && !lowering->kernel->axes[axis.index].hidden;
+}
+
+static void order_axes(pass_lowering *lowering, uint32_t index) {
+  kir_value *value = &lowering->kernel->values[index];
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint32_t count = kir_refine(lowering->kernel, &lowering->graph->nodes.data[index].type, axes, 0);
+  int32_t last = pass_lane(lowering, (ir_value){index}, axes, count);
+  for (int32_t i = 0; i < (int32_t)count; i++)
+    if (wants_queries_innermost(lowering, index, axes[i])) last = i;
+  for (int32_t i = 0; i < (int32_t)count; i++)
+    if (i != last) value->order[value->rank++] = axes[i];
+  if (last >= 0) value->order[value->rank++] = axes[last];
+}
+
+static void allocate(pass_lowering *lowering, uint32_t index) {
+  kir_kernel *kernel = lowering->kernel;
+  kir_value *value = &kernel->values[index];
+  size_t *end = value->place == KIR_SHARED ? &kernel->shared_bytes : &kernel->scratch_bytes;
+  size_t bytes = sizeof(float);
+  for (uint32_t i = 0; i < value->rank; i++)
+    bytes *= (size_t)kernel->axes[value->order[i].index].size;
+  value->offset = *end;
+  *end += (bytes + 63) & ~(size_t)63;
+}
+
+void pass_lower_places(pass_lowering *lowering) {
+  find_packed(lowering);
+  find_levels(lowering);
+  choose_places(lowering);
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    kir_place place = lowering->kernel->values[i].place;
+    if (place != KIR_SHARED && place != KIR_SCRATCH) continue;
+    order_axes(lowering, i);
+    allocate(lowering, i);
+  }
+}

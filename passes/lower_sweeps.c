@@ -1,0 +1,213 @@
+// Lowering, step 3: the loop nests. Roots (values that are stored) of one phase and level whose domains agree share a sweep.
+#include "passes/lower.h"
+
+// ---- can the lane axis be carried through the views? --------------------------------------------------
+
+// Axes whose index runs along the lanes at this point, and axes whose index is put together from their
+// factors' indices (codegen follows the same rules when it evaluates).
+typedef struct carry {
+  uint64_t lanes, composed;
+} carry;
+
+static uint64_t move_bit(uint64_t set, ir_axis from, ir_axis to) {
+  uint64_t bit = set & ir_axis_bit(from) ? ir_axis_bit(to) : 0;
+  return (set & ~ir_axis_bit(to)) | bit;
+}
+
+static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, bool top);
+
+static bool view_vectorizes(const pass_lowering *lowering, const ir_node *node, carry at) {
+  ir_axis to = node->to[0], over = node->over[0];
+  switch (node->op) {
+  case IR_CONCAT:
+    if (at.lanes & ir_axis_bit(to)) return false;
+    at.composed &= ~ir_axis_bit(over);
+    break;
+  case IR_SLICE:
+  case IR_RENAME:
+    at.lanes = move_bit(at.lanes, to, over);
+    at.composed &= ~ir_axis_bit(over);
+    break;
+  case IR_SPLIT_AXIS:
+    for (uint32_t i = 0; i + 1 < node->to_count; i++)
+      if (at.lanes & ir_axis_bit(node->to[i])) return false;
+    at.lanes = move_bit(at.lanes, node->to[node->to_count - 1], over);
+    break;
+  case IR_MERGE_AXES:
+    if ((at.lanes & ir_axis_bit(to)) && !(at.composed & ir_axis_bit(to))) return false;
+    break;
+  default: break;
+  }
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    if (!vectorizes(lowering, node->operands[i], at, false)) return false;
+  return true;
+}
+
+static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, bool top) {
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  uint64_t mine = ir_type_axes(&node->type) & at.lanes;
+  if (!top && mine == 0 && !pass_is_reduction(node)) return true;
+  if (mine & (mine - 1)) return false; // a diagonal
+  if (!top && lowering->kernel->values[value.index].place != KIR_INLINE) return true;
+  if (ir_op_get(node->op)->facts & IR_FACT_VIEW) return view_vectorizes(lowering, node, at);
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    if (!vectorizes(lowering, node->operands[i], at, false)) return false;
+  return true;
+}
+
+// ---- one root -----------------------------------------------------------------------------------------
+
+typedef struct shape {
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint32_t count;
+  uint64_t set, accumulates;
+  int32_t lane; // index into axes
+} shape;
+
+static shape shape_of(const pass_lowering *lowering, uint32_t index) {
+  shape result = {.count = 0};
+  ir_value value = {index};
+  result.count = pass_domain(lowering, value, result.axes, &result.accumulates);
+  for (uint32_t i = 0; i < result.count; i++)
+    result.set |= ir_axis_bit(result.axes[i]);
+  result.lane = pass_lane(lowering, value, result.axes, result.count);
+  if (result.lane < 0) return result;
+  ir_axis lane = result.axes[result.lane];
+  carry at = {.lanes = ir_axis_bit(lane)};
+  for (uint32_t i = 0; i < lowering->graph->axes.count; i++) {
+    const kir_axis *whole = &lowering->kernel->axes[i];
+    if (!whole->factor_count) continue;
+    at.composed |= ir_axis_bit((ir_axis){i});
+    if (whole->factors[whole->factor_count - 1].index == lane.index) at.lanes |= ir_axis_bit((ir_axis){i});
+  }
+  if (!vectorizes(lowering, value, at, true)) result.lane = -1;
+  return result;
+}
+
+// ---- building -----------------------------------------------------------------------------------------
+
+typedef struct builder {
+  pass_lowering *lowering;
+  uint32_t *sweep_of; // for each stored value, 1 + the index of its sweep
+  uint32_t *after;    // for each value, 1 + the last sweep it reads from; 0 for none
+} builder;
+
+// Reads of stored values, seen through the values computed in place.
+static uint32_t last_read(const builder *build, const ir_node *node) {
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < node->operand_count; i++) {
+    uint32_t operand = node->operands[i].index;
+    const kir_value *value = &build->lowering->kernel->values[operand];
+    uint32_t sweep = value->place == KIR_INLINE ? build->after[operand] : build->sweep_of[operand];
+    if (sweep > last) last = sweep;
+  }
+  return last;
+}
+
+static bool is_chain(const kir_sweep *sweep, uint64_t accumulates) {
+  for (uint32_t i = 0; i < sweep->roots.count; i++) {
+    uint64_t other = sweep->roots.data[i].accumulates, both = other & accumulates;
+    if (both != other && both != accumulates) return false;
+  }
+  return true;
+}
+
+static bool joins(const kir_sweep *sweep, const kir_value *value, const shape *wanted) {
+  if (sweep->scalar || !wanted->count || sweep->phase != value->phase || sweep->level != value->level ||
+      sweep->loop_count != wanted->count || !is_chain(sweep, wanted->accumulates))
+    return false;
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < sweep->loop_count; i++)
+    set |= ir_axis_bit(sweep->loops[i]);
+  if (set != wanted->set || (sweep->lane < 0) != (wanted->lane < 0)) return false;
+  return wanted->lane < 0 || sweep->loops[sweep->lane].index == wanted->axes[wanted->lane].index;
+}
+
+static void add_root(builder *build, uint32_t index, bool scalar) {
+  kir_kernel *kernel = build->lowering->kernel;
+  const kir_value *value = &kernel->values[index];
+  shape wanted = shape_of(build->lowering, index);
+  uint32_t earliest = last_read(build, ir_node_of(build->lowering->graph, (ir_value){index}));
+  uint32_t chosen = kernel->sweeps.count;
+  for (uint32_t i = earliest ? earliest - 1 : 0; i < kernel->sweeps.count && !scalar; i++)
+    if (joins(&kernel->sweeps.data[i], value, &wanted)) {
+      chosen = i;
+      break;
+    }
+  if (chosen == kernel->sweeps.count) {
+    kir_sweep sweep = {.phase = value->phase, .scalar = scalar, .level = value->level,
+                       .loop_count = wanted.count, .lane = wanted.lane};
+    for (uint32_t i = 0; i < wanted.count; i++)
+      sweep.loops[i] = wanted.axes[i];
+    base_push(build->lowering->arena, &kernel->sweeps, sweep);
+  }
+  kir_root root = {.value = {index}, .accumulates = wanted.accumulates};
+  base_push(build->lowering->arena, &kernel->sweeps.data[chosen].roots, root);
+  build->sweep_of[index] = chosen + 1;
+}
+
+// ---- loop order ---------------------------------------------------------------------------------------
+
+static uint32_t accumulating_roots(const kir_sweep *sweep, ir_axis axis) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < sweep->roots.count; i++)
+    count += (sweep->roots.data[i].accumulates & ir_axis_bit(axis)) != 0;
+  return count;
+}
+
+// Loops over which more roots accumulate go inside; among equals the lane loop is innermost.
+static void order_loops(kir_sweep *sweep) {
+  ir_axis ordered[KIR_MAX_LOOPS];
+  uint32_t count = 0;
+  int32_t lane = -1;
+  for (uint32_t wanted = 0; wanted <= sweep->roots.count; wanted++) {
+    bool lane_here = false;
+    for (uint32_t i = 0; i < sweep->loop_count; i++) {
+      if (accumulating_roots(sweep, sweep->loops[i]) != wanted) continue;
+      if ((int32_t)i == sweep->lane)
+        lane_here = true;
+      else
+        ordered[count++] = sweep->loops[i];
+    }
+    if (lane_here) {
+      lane = (int32_t)count;
+      ordered[count++] = sweep->loops[sweep->lane];
+    }
+  }
+  sweep->lane = lane;
+  for (uint32_t i = 0; i < count; i++)
+    sweep->loops[i] = ordered[i];
+  for (uint32_t i = 0; i < sweep->roots.count; i++) {
+    kir_root *root = &sweep->roots.data[i];
+    while (root->depth < count && !(root->accumulates & ir_axis_bit(ordered[root->depth])))
+      root->depth++;
+  }
+}
+
+static void add_roots(builder *build, kir_phase phase, uint32_t level, bool scalar) {
+  const pass_lowering *lowering = build->lowering;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const kir_value *value = &lowering->kernel->values[i];
+    if (value->phase != phase || value->level != level) continue;
+    bool is_scalar = !value->row && !pass_is_staged(lowering, (ir_value){i});
+    bool stored = value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
+    build->after[i] = last_read(build, ir_node_of(lowering->graph, (ir_value){i}));
+    if (stored && is_scalar == scalar) add_root(build, i, scalar);
+  }
+}
+
+void pass_lower_sweeps(pass_lowering *lowering) {
+  uint32_t nodes = lowering->graph->nodes.count, levels = 0;
+  builder build = {.lowering = lowering,
+                   .sweep_of = base_new_array(lowering->arena, uint32_t, nodes),
+                   .after = base_new_array(lowering->arena, uint32_t, nodes)};
+  for (uint32_t i = 0; i < nodes; i++)
+    if (lowering->kernel->values[i].level > levels) levels = lowering->kernel->values[i].level;
+  for (int phase = KIR_PREPARE; phase < KIR_PHASE_COUNT; phase++)
+    for (uint32_t level = 0; level <= levels; level++) {
+      add_roots(&build, (kir_phase)phase, level, true);
+      add_roots(&build, (kir_phase)phase, level, false);
+    }
+  for (uint32_t i = 0; i < lowering->kernel->sweeps.count; i++)
+    order_loops(&lowering->kernel->sweeps.data[i]);
+}
