@@ -43,6 +43,8 @@ ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_optio
 // ---- to kernel IR -------------------------------------------------------------------------------------
 
 uint32_t pass_kernel_count(const ir_graph *graph);
+// The schedule a kernel gets when nobody asks for another: chosen from its structure.
+kir_schedule pass_default_schedule(const ir_graph *graph, int32_t index);
 // One kernel of a fused graph under a schedule.
 kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
                        base_diag *diag);

@@ -21,7 +21,9 @@ ir_value pass_copy(pass_rewrite *rewrite, ir_value old) {
   for (uint32_t i = 0; i < node.operand_count; i++)
     operands[i] = pass_mapped(rewrite, node.operands[i]);
   node.operands = operands;
-  ir_value value = ir_build_node(rewrite->graph, &node);
+  ir_value value = node.op == IR_PARAM ? ir_build_param(rewrite->graph, node.name, node.type)
+                                       : ir_build_node(rewrite->graph, &node);
+  if (node.op == IR_PARAM) rewrite->graph->nodes.data[value.index] = node; // layout and place too
   pass_set(rewrite, old, value);
   return value;
 }

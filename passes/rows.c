@@ -96,6 +96,10 @@ static uint64_t kernel_independent_axes(const ir_graph *graph, int32_t kernel, u
       named |= ir_axis_bit(node->over[j]);
     for (uint32_t j = 0; j < node->to_count; j++)
       named |= ir_axis_bit(node->to[j]);
+    // A list in the text is indexed by the kernel itself, which knows the innermost row only.
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      if (ir_node_of(graph, node->operands[j])->value_count > 1)
+        named |= ir_type_axes(&ir_node_of(graph, node->operands[j])->type);
     // In the whole graph a result without the rows gets a kernel of its own, so it does not veto.
     if (kernel != PASS_WHOLE_GRAPH && is_kernel_result(graph, i, kernel))
       results &= ir_type_axes(&node->type);

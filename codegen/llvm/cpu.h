@@ -1,0 +1,77 @@
+// cpu: the parts of the cpu target behind its table: machines, modules, the JIT and the object cache.
+#ifndef FATHOM_CODEGEN_CPU_H
+#define FATHOM_CODEGEN_CPU_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "codegen/target.h"
+#include "ir/kernel.h"
+
+// ---- machine (machine.c) ------------------------------------------------------------------------------
+
+typedef struct cpu_machine {
+  LLVMTargetMachineRef target;
+  const char *triple, *cpu, *features;
+  uint32_t width; // f32 lanes of the widest vector worth using
+  bool x86;
+  bool runs_here; // code for it can be executed by this process
+} cpu_machine;
+
+// A machine for "host" or an LLVM CPU name; released with the arena. False: see diag.
+bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag);
+void cpu_machine_describe(base_text *out);
+
+// ---- modules (module.c) -------------------------------------------------------------------------------
+
+typedef struct cpu_kernel {
+  const kir_kernel *kernel;
+  const char *body, *prepare; // symbols; prepare may be NULL
+} cpu_kernel;
+
+typedef struct cpu_plan {
+  const ir_graph *graph;
+  uint32_t kernel_count;
+  cpu_kernel *kernels;
+  const char *schedule_source;
+} cpu_plan;
+
+// Lowers every kernel of the graph under the schedule asked for. NULL: see diag.
+cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                          base_diag *diag);
+// The optimised module; released with the arena.
+LLVMModuleRef cpu_build_module(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                               base_diag *diag);
+// Symbol names, which do not need the module.
+void cpu_name_symbols(base_arena *arena, cpu_plan *plan);
+bool cpu_generate(base_arena *arena, LLVMModuleRef module, const cpu_machine *machine,
+                  LLVMCodeGenFileType kind, base_str *out, base_diag *diag);
+
+// ---- object cache (object_cache.c) --------------------------------------------------------------------
+
+// Everything the object depends on goes into the key.
+base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine);
+// False when there is none or it is damaged in any way: then it is compiled again.
+bool cpu_cache_load(base_arena *arena, const char *directory, base_hash key, base_str *object);
+// Failing to write is not an error: the next process compiles again.
+void cpu_cache_store(base_arena *arena, const char *directory, base_hash key, base_str object);
+
+// ---- jit (jit.c) --------------------------------------------------------------------------------------
+
+typedef struct cpu_code cpu_code;
+// Links an object into this process. NULL and *why when it does not link.
+cpu_code *cpu_code_load(base_str object, base_arena *arena, base_str *why);
+void *cpu_code_symbol(cpu_code *code, const char *name); // NULL when missing
+void cpu_code_release(cpu_code *code);
+
+// ---- program (program.c) ------------------------------------------------------------------------------
+
+// The launcher's view of the plan, in `arena`; kernels have no code yet.
+rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan);
+
+// ---- report (report.c) --------------------------------------------------------------------------------
+
+base_str cpu_report(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                    base_str assembly);
+
+#endif

@@ -1,0 +1,156 @@
+// The cpu target: its table, and the way from a fused graph to a loaded program.
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/llvm/cpu.h"
+
+typedef struct cpu_artefact {
+  cg_artefact base;
+  base_arena arena; // program, names
+  cpu_code *code;
+} cpu_artefact;
+
+static void release_artefact(cg_artefact *base) {
+  cpu_artefact *artefact = base->owner;
+  cpu_code_release(artefact->code);
+  base_arena_reset(&artefact->arena);
+  free(artefact);
+}
+
+static bool compile_object(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                           base_str *object, base_diag *diag) {
+  LLVMModuleRef module = cpu_build_module(arena, plan, machine, diag);
+  return module && cpu_generate(arena, module, machine, LLVMObjectFile, object, diag);
+}
+
+// Fills in the code of each kernel; false when a symbol is missing.
+static bool link_kernels(cpu_code *code, const cpu_plan *plan, rt_program *program) {
+  rt_kernel *kernels = (rt_kernel *)program->kernels;
+  for (uint32_t i = 0; i < plan->kernel_count; i++) {
+    void *body = cpu_code_symbol(code, plan->kernels[i].body);
+    void *prepare = plan->kernels[i].prepare ? cpu_code_symbol(code, plan->kernels[i].prepare) : NULL;
+    if (!body || (plan->kernels[i].prepare && !prepare)) return false;
+    memcpy(&kernels[i].body, &body, sizeof body); // ISO C has no cast from void * to a function
+    memcpy(&kernels[i].prepare, &prepare, sizeof prepare);
+  }
+  return true;
+}
+
+static cpu_code *load_and_link(base_arena *arena, base_str object, const cpu_plan *plan,
+                               rt_program *program, base_str *why) {
+  cpu_code *code = cpu_code_load(object, arena, why);
+  if (!code || link_kernels(code, plan, program)) return code;
+  *why = BASE_STR("a kernel is missing from the object");
+  cpu_code_release(code);
+  return NULL;
+}
+
+// From the cache when it has a sound object that links, else compiled (and put there).
+static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                        const char *directory, cpu_artefact *artefact, base_diag *diag) {
+  rt_program *program = (rt_program *)artefact->base.program;
+  base_str object, why;
+  bool cached = directory && *directory;
+  base_hash key = cpu_cache_key(arena, plan, machine);
+  if (cached && cpu_cache_load(arena, directory, key, &object)) {
+    artefact->code = load_and_link(arena, object, plan, program, &why);
+    artefact->base.from_cache = artefact->code != NULL;
+    if (artefact->code) return true;
+  }
+  if (!compile_object(arena, plan, machine, &object, diag)) return false;
+  artefact->code = load_and_link(arena, object, plan, program, &why);
+  if (!artefact->code) {
+    base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "the compiled object does not link: %.*s",
+                      BASE_FMT(why));
+    return false;
+  }
+  if (cached) cpu_cache_store(arena, directory, key, object);
+  return true;
+}
+
+static bool can_run(const cpu_machine *machine, base_diag *diag) {
+  if (machine->runs_here) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "code for %s cannot run on this machine",
+                    machine->cpu);
+  base_hint(diag, "emit it with --emit obj, or leave --mcpu out");
+  return false;
+}
+
+static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                            base_diag *diag) {
+  cpu_machine machine;
+  if (!cpu_machine_open(arena, options->cpu, &machine, diag) || !can_run(&machine, diag)) return NULL;
+  cpu_plan *plan = cpu_plan_create(arena, graph, options, diag);
+  if (!plan) return NULL;
+  cpu_artefact *artefact = calloc(1, sizeof *artefact);
+  if (!artefact) {
+    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
+    return NULL;
+  }
+  base_arena_init(&artefact->arena, &arena->allocator);
+  // An allocation that fails below leaves through the caller's escape: the artefact goes with its arena.
+  jmp_buf escape;
+  if (!BASE_TRY(&artefact->arena, escape)) {
+    release_artefact(&artefact->base);
+    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
+    return NULL;
+  }
+  base_text schedule = {.arena = &artefact->arena};
+  if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].kernel->schedule, &schedule);
+  artefact->base = (cg_artefact){.program = cpu_program_create(&artefact->arena, plan),
+                                 .schedule = schedule.data ? schedule.data : "",
+                                 .schedule_source = plan->schedule_source,
+                                 .release = release_artefact,
+                                 .owner = artefact};
+  artefact->arena.escape = NULL;
+  if (obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return &artefact->base;
+  release_artefact(&artefact->base);
+  return NULL;
+}
+
+static bool emit_text(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                      const char *what, base_str *out, base_diag *diag) {
+  LLVMModuleRef module = cpu_build_module(arena, plan, machine, diag);
+  if (!module) return false;
+  if (strcmp(what, "llvm") == 0) {
+    char *text = LLVMPrintModuleToString(module);
+    *out = base_str_copy(arena, base_str_from(text));
+    LLVMDisposeMessage(text);
+    return true;
+  }
+  bool object = strcmp(what, "obj") == 0;
+  if (!cpu_generate(arena, module, machine, object ? LLVMObjectFile : LLVMAssemblyFile, out, diag))
+    return false;
+  if (strcmp(what, "report") == 0) *out = cpu_report(arena, plan, machine, *out);
+  return true;
+}
+
+static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options, const char *what,
+                 base_str *out, base_diag *diag) {
+  static const char *const kinds[] = {"kernel", "llvm", "asm", "obj", "report"};
+  bool known = false;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    known |= strcmp(what, kinds[i]) == 0;
+  if (!known) {
+    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "the cpu target does not emit '%s'", what);
+    base_hint(diag, "it emits graph, kernel, llvm, asm, obj and report");
+    return false;
+  }
+  cpu_plan *plan = cpu_plan_create(arena, graph, options, diag);
+  if (!plan) return false;
+  if (strcmp(what, "kernel") == 0) {
+    base_text text = {.arena = arena};
+    for (uint32_t i = 0; i < plan->kernel_count; i++)
+      kir_print(plan->kernels[i].kernel, &text);
+    *out = base_text_str(&text);
+    return true;
+  }
+  cpu_machine machine;
+  return cpu_machine_open(arena, options->cpu, &machine, diag) &&
+         emit_text(arena, plan, &machine, what, out, diag);
+}
+
+static const cg_target cpu_target = {
+    .name = "cpu", .abi = CG_ABI, .compile = compile, .emit = emit, .describe = cpu_machine_describe};
+
+__attribute__((visibility("default"))) const cg_target *fathom_cpu_target(void) { return &cpu_target; }

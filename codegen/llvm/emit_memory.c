@@ -1,0 +1,295 @@
+// Loads and stores: arguments (the caller's memory, any dtype and stride) and places (our own dense f32 arrays).
+//
+// All offsets are 64-bit byte offsets. Pointers and strides of arguments do not change during a call, so their
+// loads are marked invariant and leave the loops.
+#include <string.h>
+
+#include "codegen/llvm/emit.h"
+
+static LLVMValueRef offset_pointer(emitter *e, LLVMValueRef base, LLVMValueRef bytes) {
+  return LLVMBuildGEP2(e->builder, e->i8, base, &bytes, 1, "");
+}
+
+static LLVMValueRef load_invariant(emitter *e, LLVMTypeRef type, LLVMValueRef table,
+                                   LLVMValueRef index) {
+  LLVMValueRef address = LLVMBuildGEP2(e->builder, type, table, &index, 1, "");
+  LLVMValueRef load = LLVMBuildLoad2(e->builder, type, address, "");
+  unsigned kind = LLVMGetMDKindIDInContext(e->context, "invariant.load", 14);
+  LLVMValueRef empty = LLVMMDNodeInContext(e->context, NULL, 0);
+  LLVMSetMetadata(load, kind, empty);
+  return load;
+}
+
+// ---- where an argument's pointers and strides are -----------------------------------------------------
+
+uint32_t emit_first_pointer(const kir_kernel *kernel, uint32_t arg) {
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < arg; i++)
+    first += emit_pointer_count(kernel, i);
+  return first;
+}
+
+uint32_t emit_pointer_count(const kir_kernel *kernel, uint32_t arg) {
+  const kir_arg *info = &kernel->args.data[arg];
+  if (!info->sliced) return 1;
+  return (uint32_t)kernel->axes[ir_node_of(kernel->graph, info->value)->type.axes[0].index].size;
+}
+
+uint32_t emit_first_stride(const kir_kernel *kernel, uint32_t arg) {
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < arg; i++)
+    first += ir_node_of(kernel->graph, kernel->args.data[i].value)->type.rank;
+  return first;
+}
+
+static LLVMValueRef stride(emitter *e, uint32_t arg, uint32_t position) {
+  uint32_t index = emit_first_stride(e->kernel, arg) + position;
+  return load_invariant(e, e->i64, e->strides, emit_i64(e, index));
+}
+
+static LLVMValueRef base_pointer(emitter *e, uint32_t arg, LLVMValueRef slice) {
+  LLVMValueRef index = emit_i64(e, emit_first_pointer(e->kernel, arg));
+  if (slice) index = LLVMBuildAdd(e->builder, index, slice, "");
+  return load_invariant(e, e->ptr, e->pointers, index);
+}
+
+static bool is_last_row(const kir_kernel *kernel, ir_axis axis) {
+  return kernel->row_count && kernel->rows[kernel->row_count - 1].index == axis.index;
+}
+
+// Address of the element of the point (of its first lane). Outer row axes are in the pointers already.
+static LLVMValueRef argument_address(emitter *e, uint32_t arg, const emit_point *point) {
+  const kir_arg *info = &e->kernel->args.data[arg];
+  const ir_type *type = &ir_node_of(e->graph, info->value)->type;
+  LLVMValueRef slice = info->sliced ? point->index[type->axes[0].index] : NULL;
+  LLVMValueRef address = base_pointer(e, arg, slice);
+  for (uint32_t i = info->sliced; i < type->rank; i++) {
+    ir_axis axis = type->axes[i];
+    LLVMValueRef index = point->index[axis.index];
+    if (e->kernel->axes[axis.index].row) {
+      if (!is_last_row(e->kernel, axis)) continue;
+      index = e->row;
+    }
+    LLVMValueRef unit = (int32_t)i == info->unit_position
+                            ? emit_i64(e, (int64_t)ir_dtype_size(type->dtype))
+                            : stride(e, arg, i);
+    address = offset_pointer(e, address, LLVMBuildMul(e->builder, index, unit, ""));
+  }
+  return address;
+}
+
+// The position of the axis that runs along the lanes; -1 when none does.
+static int32_t lane_position(const emit_point *point, const ir_type *type) {
+  for (uint32_t i = 0; i < type->rank; i++)
+    if (point->lanes & ir_axis_bit(type->axes[i])) return (int32_t)i;
+  return -1;
+}
+
+// ---- loads --------------------------------------------------------------------------------------------
+
+static LLVMValueRef load_stored(emitter *e, ir_dtype dtype, uint32_t width, LLVMValueRef address) {
+  LLVMTypeRef type = emit_stored_type(e, dtype, width);
+  LLVMValueRef load = LLVMBuildLoad2(e->builder, type, address, "");
+  LLVMSetAlignment(load, (unsigned)ir_dtype_size(dtype));
+  return emit_widen(e, dtype, load);
+}
+
+// Lanes that are not neighbours in memory: one load each.
+static LLVMValueRef gather(emitter *e, ir_dtype dtype, uint32_t width, LLVMValueRef address,
+                           LLVMValueRef step) {
+  if (width == 1) return load_stored(e, dtype, 1, address);
+  LLVMValueRef vector = LLVMGetPoison(emit_type(e, width));
+  for (uint32_t i = 0; i < width; i++) {
+    LLVMValueRef offset = LLVMBuildMul(e->builder, step, emit_i64(e, i), "");
+    LLVMValueRef lane = load_stored(e, dtype, 1, offset_pointer(e, address, offset));
+    vector = LLVMBuildInsertElement(e->builder, vector, lane, LLVMConstInt(e->i32, i, false), "");
+  }
+  return vector;
+}
+
+static bool has_last_row(const kir_kernel *kernel, const ir_type *type, uint32_t *position) {
+  for (uint32_t i = 0; i < type->rank; i++)
+    if (is_last_row(kernel, type->axes[i])) {
+      *position = i;
+      return true;
+    }
+  return false;
+}
+
+// While a row is mixed, the same element of the rows ahead is asked for: one prefetch for each cache line, into the
+// second level cache, where the next row's first sweep will find it. Prefetching past the end is harmless.
+static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValueRef address) {
+  const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
+  uint32_t row, line = 64 / (uint32_t)ir_dtype_size(type->dtype);
+  if (!has_last_row(e->kernel, type, &row)) return;
+  uint32_t first = point->block * e->width;
+  for (uint32_t i = (line - first % line) % line; i < point->width; i += line) {
+    LLVMValueRef ahead = LLVMBuildMul(e->builder, stride(e, arg, row),
+                                      emit_i64(e, e->kernel->schedule.prefetch), "");
+    LLVMValueRef target = offset_pointer(e, address, ahead);
+    LLVMValueRef arguments[4] = {
+        offset_pointer(e, target, emit_i64(e, (int64_t)(i * ir_dtype_size(type->dtype)))),
+        LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 2, false),
+        LLVMConstInt(e->i32, 1, false)};
+    emit_intrinsic(e, "llvm.prefetch", e->ptr, arguments, 4);
+  }
+}
+
+LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *point) {
+  uint32_t arg = (uint32_t)e->kernel->values[value.index].load_arg;
+  const ir_type *type = &ir_node_of(e->graph, value)->type;
+  LLVMValueRef address = argument_address(e, arg, point);
+  int32_t lane = lane_position(point, type);
+  if (lane < 0) return load_stored(e, type->dtype, 1, address);
+  if (lane != e->kernel->args.data[arg].unit_position)
+    return gather(e, type->dtype, point->width, address, stride(e, arg, (uint32_t)lane));
+  if (e->prefetching) prefetch(e, arg, point, address);
+  return load_stored(e, type->dtype, point->width, address);
+}
+
+// ---- places -------------------------------------------------------------------------------------------
+
+static LLVMValueRef place_address(emitter *e, ir_value value, const emit_point *point) {
+  const kir_value *info = &e->kernel->values[value.index];
+  LLVMValueRef base = info->place == KIR_SHARED ? e->shared : e->scratch;
+  LLVMValueRef address = offset_pointer(e, base, emit_i64(e, (int64_t)info->offset));
+  int64_t step = sizeof(float);
+  for (uint32_t i = info->rank; i-- > 0;) {
+    LLVMValueRef index = point->index[info->order[i].index];
+    address = offset_pointer(e, address, LLVMBuildMul(e->builder, index, emit_i64(e, step), ""));
+    step *= e->kernel->axes[info->order[i].index].size;
+  }
+  return address;
+}
+
+// Bytes between neighbouring lanes; 0 when the value does not depend on the lanes.
+static int64_t place_lane_step(emitter *e, ir_value value, const emit_point *point) {
+  const kir_value *info = &e->kernel->values[value.index];
+  int64_t step = sizeof(float);
+  for (uint32_t i = info->rank; i-- > 0;) {
+    if (point->lanes & ir_axis_bit(info->order[i])) return step;
+    step *= e->kernel->axes[info->order[i].index].size;
+  }
+  return 0;
+}
+
+LLVMValueRef emit_load_place(emitter *e, ir_value value, const emit_point *point) {
+  LLVMValueRef address = place_address(e, value, point);
+  int64_t step = place_lane_step(e, value, point);
+  if (step == 0) return load_stored(e, IR_F32, 1, address);
+  if (step != sizeof(float)) return gather(e, IR_F32, point->width, address, emit_i64(e, step));
+  return load_stored(e, IR_F32, point->width, address);
+}
+
+static void store_bits(emitter *e, LLVMValueRef bits, LLVMValueRef address, uint32_t element) {
+  LLVMSetAlignment(LLVMBuildStore(e->builder, bits, address), element);
+}
+
+static void scatter(emitter *e, LLVMValueRef bits, uint32_t width, LLVMValueRef address,
+                    LLVMValueRef step, uint32_t element) {
+  if (width == 1) {
+    store_bits(e, bits, address, element);
+    return;
+  }
+  for (uint32_t i = 0; i < width; i++) {
+    LLVMValueRef lane =
+        LLVMBuildExtractElement(e->builder, bits, LLVMConstInt(e->i32, i, false), "");
+    LLVMValueRef offset = LLVMBuildMul(e->builder, step, emit_i64(e, i), "");
+    store_bits(e, lane, offset_pointer(e, address, offset), element);
+  }
+}
+
+void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {
+  LLVMValueRef address = place_address(e, value, point);
+  int64_t step = place_lane_step(e, value, point);
+  if (step == 0) {
+    store_bits(e, result, address, sizeof(float));
+    return;
+  }
+  result = emit_splat(e, result, point->width);
+  if (step == sizeof(float))
+    store_bits(e, result, address, sizeof(float));
+  else
+    scatter(e, result, point->width, address, emit_i64(e, step), sizeof(float));
+}
+
+// ---- results ------------------------------------------------------------------------------------------
+
+void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {
+  uint32_t arg = (uint32_t)e->kernel->values[value.index].store_arg;
+  const ir_type *type = &ir_node_of(e->graph, value)->type;
+  uint32_t element = (uint32_t)ir_dtype_size(type->dtype);
+  LLVMValueRef address = argument_address(e, arg, point);
+  int32_t lane = lane_position(point, type);
+  if (lane >= 0) result = emit_splat(e, result, point->width);
+  LLVMValueRef bits = emit_narrow(e, type->dtype, result);
+  if (lane >= 0 && lane != e->kernel->args.data[arg].unit_position) {
+    scatter(e, bits, point->width, address, stride(e, arg, (uint32_t)lane), element);
+    return;
+  }
+  emit_store store = {.arg = (int32_t)arg, .address = address, .bits = bits,
+                      .bytes = element * (lane >= 0 ? point->width : 1)};
+  store.vector = lane >= 0 && point->width == e->width;
+  base_push(e->arena, &e->stores, store);
+}
+
+static void store_all(emitter *e, int32_t arg, bool past_cache) {
+  unsigned kind = LLVMGetMDKindIDInContext(e->context, "nontemporal", 11);
+  LLVMValueRef one = LLVMConstInt(e->i32, 1, false);
+  LLVMValueRef node = LLVMMDNodeInContext(e->context, &one, 1);
+  for (uint32_t i = 0; i < e->stores.count; i++) {
+    const emit_store *store = &e->stores.data[i];
+    if (store->arg != arg) continue;
+    const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
+    LLVMValueRef made = LLVMBuildStore(e->builder, store->bits, store->address);
+    LLVMSetAlignment(made, past_cache ? store->bytes : (unsigned)ir_dtype_size(type->dtype));
+    if (past_cache) LLVMSetMetadata(made, kind, node);
+  }
+}
+
+static bool all_vectors(const emitter *e, int32_t arg) {
+  for (uint32_t i = 0; i < e->stores.count; i++)
+    if (e->stores.data[i].arg == arg && !e->stores.data[i].vector) return false;
+  return true;
+}
+
+// The stores of a step, argument by argument: one test for all of them whether they may go past the cache.
+void emit_flush_stores(emitter *e) {
+  for (int32_t arg = 0; arg < (int32_t)e->kernel->args.count; arg++) {
+    bool any = false;
+    for (uint32_t i = 0; i < e->stores.count; i++)
+      any |= e->stores.data[i].arg == arg;
+    if (!any) continue;
+    if (!e->streamable[arg] || !all_vectors(e, arg)) {
+      store_all(e, arg, false);
+      continue;
+    }
+    LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->context, e->function, "stream");
+    LLVMBasicBlockRef cached = LLVMAppendBasicBlockInContext(e->context, e->function, "cached");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->function, "stored");
+    LLVMBuildCondBr(e->builder, e->streamable[arg], past, cached);
+    LLVMPositionBuilderAtEnd(e->builder, past);
+    store_all(e, arg, true);
+    LLVMBuildBr(e->builder, after);
+    LLVMPositionBuilderAtEnd(e->builder, cached);
+    store_all(e, arg, false);
+    LLVMBuildBr(e->builder, after);
+    LLVMPositionBuilderAtEnd(e->builder, after);
+  }
+  e->stores.count = 0;
+}
+
+// Non-temporal stores need aligned vectors: every row of the result must start on a cache line.
+void emit_begin_memory(emitter *e) {
+  for (uint32_t i = 0; i < e->kernel->args.count; i++) {
+    const kir_arg *arg = &e->kernel->args.data[i];
+    e->streamable[i] = NULL;
+    if (!arg->written || arg->temporary || arg->sliced || !e->kernel->schedule.stream) continue;
+    const ir_type *type = &ir_node_of(e->graph, arg->value)->type;
+    LLVMValueRef bits = LLVMBuildPtrToInt(e->builder, base_pointer(e, i, NULL), e->i64, "");
+    for (uint32_t j = 0; j < type->rank; j++)
+      if ((int32_t)j != arg->unit_position) bits = LLVMBuildOr(e->builder, bits, stride(e, i, j), "");
+    LLVMValueRef rest = LLVMBuildAnd(e->builder, bits, emit_i64(e, 63), "");
+    e->streamable[i] = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), "streamable");
+  }
+}

@@ -1,0 +1,108 @@
+// Target machines: which CPU, which features, how wide its vectors are.
+#include <string.h>
+
+#include <llvm-c/Target.h>
+
+#include "codegen/llvm/cpu.h"
+
+static void release_machine(void *object) { LLVMDisposeTargetMachine(object); }
+static void release_message(void *object) { LLVMDisposeMessage(object); }
+
+static const char *kept(base_arena *arena, char *message) {
+  base_defer(arena, release_message, message);
+  return message;
+}
+
+// LLVM's C API does not tell a named CPU's features, so its vector width is read off its name; the schedule's
+// `vector` knob overrides it, and any width is correct on any CPU.
+static const struct {
+  const char *part;
+  uint32_t width;
+} named_widths[] = {
+    {"x86-64-v4", 16},   {"x86-64-v3", 8}, {"avx512", 16},         {"skylake-avx512", 16},
+    {"cascadelake", 16}, {"icelake", 16},  {"sapphirerapids", 16}, {"emeraldrapids", 16},
+    {"graniterapids", 16}, {"cooperlake", 16}, {"cannonlake", 16}, {"tigerlake", 16},
+    {"znver4", 16},      {"znver5", 16},   {"haswell", 8},         {"broadwell", 8},
+    {"skylake", 8},      {"alderlake", 8}, {"core-avx2", 8},       {"znver", 8},
+    {"raptorlake", 8},   {"sierraforest", 8},
+};
+
+static uint32_t named_width(const char *cpu) {
+  for (size_t i = 0; i < sizeof named_widths / sizeof named_widths[0]; i++)
+    if (strstr(cpu, named_widths[i].part)) return named_widths[i].width;
+  return 4;
+}
+
+static uint32_t featured_width(const char *features) {
+  if (strstr(features, "+avx512vl")) return 16;
+  return strstr(features, "+avx2") ? 8 : 4;
+}
+
+// The baseline levels are the only named CPUs whose needs can be checked here.
+static bool host_runs(const char *cpu) {
+#if defined(__x86_64__)
+  if (strcmp(cpu, "x86-64") == 0) return true;
+  if (strcmp(cpu, "x86-64-v2") == 0) return __builtin_cpu_supports("sse4.2");
+  if (strcmp(cpu, "x86-64-v3") == 0 || strcmp(cpu, "haswell") == 0)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  if (strcmp(cpu, "x86-64-v4") == 0 || strcmp(cpu, "skylake-avx512") == 0)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+  return false;
+}
+
+static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *target, base_diag *diag) {
+  char *message = NULL;
+  if (!LLVMGetTargetFromTriple(triple, target, &message)) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "LLVM has no target for %s: %s", triple,
+                    kept(arena, message));
+  return false;
+}
+
+// LLVM answers an unknown CPU with a warning on stderr and a generic one, so names are checked first.
+static bool known_cpu(const char *cpu) {
+  static const char *const prefixes[] = {"x86-64", "nehalem", "westmere", "sandybridge", "ivybridge",
+                                         "core", "corei7", "btver", "bdver", "silvermont", "goldmont",
+                                         "tremont", "gracemont", "penryn", "native"};
+  if (named_width(cpu) != 4) return true;
+  for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+    if (strncmp(cpu, prefixes[i], strlen(prefixes[i])) == 0) return true;
+  return false;
+}
+
+bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag) {
+  LLVMInitializeNativeTarget();
+  LLVMInitializeNativeAsmPrinter();
+  bool host = !cpu || !*cpu || strcmp(cpu, "host") == 0 || strcmp(cpu, "native") == 0;
+  *machine = (cpu_machine){.triple = kept(arena, LLVMGetDefaultTargetTriple())};
+  machine->x86 = strncmp(machine->triple, "x86_64", 6) == 0;
+  machine->cpu = host ? kept(arena, LLVMGetHostCPUName()) : cpu;
+  machine->features = host ? kept(arena, LLVMGetHostCPUFeatures()) : "";
+  machine->width = host ? featured_width(machine->features) : named_width(cpu);
+  machine->runs_here = host || host_runs(cpu);
+  if (!host && machine->x86 && !known_cpu(cpu)) {
+    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "unknown CPU '%s'", cpu);
+    base_hint(diag, "use host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or an LLVM name such as "
+                    "haswell, skylake-avx512, sapphirerapids, znver4");
+    return false;
+  }
+  LLVMTargetRef target;
+  if (!find_target(arena, machine->triple, &target, diag)) return false;
+  machine->target = LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
+                                            LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                            LLVMCodeModelDefault);
+  base_defer(arena, release_machine, machine->target);
+  return true;
+}
+
+void cpu_machine_describe(base_text *out) {
+  base_diag diag;
+  base_diag_init(&diag, out->arena, BASE_STR(""), BASE_STR(""));
+  cpu_machine machine;
+  if (!cpu_machine_open(out->arena, "host", &machine, &diag)) return;
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  base_text_printf(out, "llvm: %u.%u.%u\n", major, minor, patch);
+  base_text_printf(out, "llvm cpu: %s (%s), %u f32 lanes\n", machine.cpu, machine.triple, machine.width);
+}

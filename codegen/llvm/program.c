@@ -1,0 +1,79 @@
+// The launcher's view of a compiled graph: axes, slots and how each kernel sees them.
+#include <string.h>
+
+#include "codegen/llvm/cpu.h"
+#include "codegen/llvm/emit.h"
+
+static const char *name_of(base_arena *arena, base_str name) { return base_str_copy(arena, name).data; }
+
+static rt_slot make_slot(base_arena *arena, const ir_graph *graph, ir_value value, rt_role role) {
+  const ir_node *node = ir_node_of(graph, value);
+  rt_slot slot = {.name = name_of(arena, node->name), .role = role, .dtype = (rt_dtype)node->type.dtype,
+                  .rank = node->type.rank};
+  for (uint32_t i = 0; i < slot.rank; i++)
+    slot.axes[i] = node->type.axes[i].index;
+  return slot;
+}
+
+static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *program, uint32_t *slot_of) {
+  const ir_graph *graph = plan->graph;
+  rt_slot *slots = base_new_array(arena, rt_slot, graph->nodes.count + graph->results.count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < graph->param_count; i++) {
+    slot_of[i] = count;
+    slots[count++] = make_slot(arena, graph, (ir_value){i}, RT_INPUT);
+  }
+  for (uint32_t i = 0; i < graph->results.count; i++) {
+    slot_of[graph->results.data[i].index] = count;
+    slots[count++] = make_slot(arena, graph, graph->results.data[i], RT_OUTPUT);
+  }
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    for (uint32_t j = 0; j < plan->kernels[i].kernel->args.count; j++) {
+      const kir_arg *arg = &plan->kernels[i].kernel->args.data[j];
+      if (!arg->temporary || !arg->written) continue;
+      slot_of[arg->value.index] = count;
+      slots[count++] = make_slot(arena, graph, arg->value, RT_TEMPORARY);
+    }
+  program->slots = slots;
+  program->slot_count = count;
+}
+
+static rt_kernel make_kernel(base_arena *arena, const kir_kernel *kernel, const uint32_t *slot_of) {
+  rt_kernel made = {.name = name_of(arena, kernel->name), .arg_count = kernel->args.count,
+                    .row_count = kernel->row_count, .rows_per_task = kernel->schedule.rows,
+                    .shared_bytes = kernel->shared_bytes, .scratch_bytes = kernel->scratch_bytes};
+  rt_kernel_arg *args = base_new_array(arena, rt_kernel_arg, kernel->args.count);
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    args[i] = (rt_kernel_arg){.slot = slot_of[arg->value.index],
+                              .first_pointer = emit_first_pointer(kernel, i),
+                              .pointer_count = emit_pointer_count(kernel, i),
+                              .first_stride = emit_first_stride(kernel, i),
+                              .unit_position = arg->unit_position,
+                              .written = arg->written};
+    made.pointer_count += args[i].pointer_count;
+    made.stride_count += ir_node_of(kernel->graph, arg->value)->type.rank;
+  }
+  made.args = args;
+  for (uint32_t i = 0; i < kernel->row_count; i++)
+    made.rows[i] = kernel->rows[i].index;
+  return made;
+}
+
+rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan) {
+  const ir_graph *graph = plan->graph;
+  rt_program *program = base_new(arena, rt_program);
+  rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
+  for (uint32_t i = 0; i < graph->axes.count; i++)
+    axes[i] = (rt_axis){.name = name_of(arena, graph->axes.data[i].name), .size = graph->axes.data[i].size};
+  program->axes = axes;
+  program->axis_count = graph->axes.count;
+  uint32_t *slot_of = base_new_array(arena, uint32_t, graph->nodes.count);
+  make_slots(arena, plan, program, slot_of);
+  rt_kernel *kernels = base_new_array(arena, rt_kernel, plan->kernel_count);
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    kernels[i] = make_kernel(arena, plan->kernels[i].kernel, slot_of);
+  program->kernels = kernels;
+  program->kernel_count = plan->kernel_count;
+  return program;
+}
