@@ -91,7 +91,8 @@ base_str base_str_from(const char *terminated);
 bool base_str_equal(base_str a, base_str b);
 base_str base_str_copy(base_arena *arena, base_str text);         // terminated copy
 base_str base_str_format(base_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
-base_str base_str_vformat(base_arena *arena, const char *format, va_list arguments);
+base_str base_str_vformat(base_arena *arena, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0), nonnull(2)));
 
 // Text under construction in an arena; `data` is terminated after each call (NULL while empty).
 typedef struct base_text {
@@ -101,7 +102,8 @@ typedef struct base_text {
 } base_text;
 
 void base_text_append(base_text *text, const char *data, size_t length);
-void base_text_printf(base_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void base_text_printf(base_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3), nonnull(2)));
 base_str base_text_str(const base_text *text);
 
 // The name in `names` closest to `word` (at most two edits away), for "did you mean"; NULL when none is.
