@@ -68,6 +68,7 @@ enum { // attributes, in braces after the operands
   IR_ATTR_START = 4,   // start = INT >= 0; default 0
   IR_ATTR_CALLEE = 8,  // the @name after `call`; needed
 };
+#define IR_DEFAULT_EPS 1e-5
 
 enum { // facts
   IR_FACT_COMMUTATIVE = 1, // operands may swap
