@@ -90,7 +90,8 @@ typedef struct rt_tensor {
 
 // `tensors` has one entry for each input and output slot, in slot order. Checks dtype, rank and sizes, finds
 // the dynamic axes (into `sizes`, one entry an axis) and refuses tensors whose memory overlaps when one of them is
-// an output, outputs whose elements overlap themselves (stride 0), and byte offsets beyond 63 bits. Messages name the slot and the axis.
+// an output, outputs whose elements overlap themselves (stride 0), null pointers, addresses that are no multiple
+// of the element, and byte offsets beyond 63 bits. Messages name the slot and the axis.
 base_status rt_bind(const rt_program *program, const rt_tensor *tensors, int64_t *sizes, base_diag *diag);
 
 // ---- executors ----------------------------------------------------------------------------------------
@@ -102,9 +103,11 @@ typedef struct rt_executor {
 } rt_executor;
 
 typedef struct rt_pool rt_pool; // pthreadpool behind an rt_executor
-// `threads` 0: one for each core this process may use (its affinity mask, not the machine's count).
+// `threads` 0: one for each core this process may use (its affinity mask and cgroup quota, not the machine's
+// count).
 base_status rt_pool_create(uint32_t threads, rt_pool **out);
 void rt_pool_destroy(rt_pool *pool);
+// Several host threads may launch on it at once (they take turns); a task of the pool must not.
 rt_executor rt_pool_executor(rt_pool *pool);
 
 // ---- launching ----------------------------------------------------------------------------------------
