@@ -1,0 +1,171 @@
+// Timing: warm to a steady state, take samples until the time is used up, report order statistics.
+// Means and single runs mislead on a machine that does other things as well.
+#include "autotune/contest.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static const double shortest_sample = 20e-6; // a thousand times what reading the clock costs
+static const double warm_share = 0.25;       // of the time to measure, at most
+
+double tune_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+// ---- samples ------------------------------------------------------------------------------------
+
+static double timed(tune_work work, uint32_t calls) {
+  double start = tune_now();
+  for (uint32_t i = 0; i < calls; i++) {
+    work.call(work.user);
+  }
+  return (tune_now() - start) / calls;
+}
+
+// The fastest call before five in a row brought nothing: caches, page tables, clocks and sleeping
+// threads have settled.
+static double warm_up(tune_work work, double seconds) {
+  double end = tune_now() + seconds, best = timed(work, 1);
+  for (int in_vain = 0; in_vain < 5 && tune_now() < end; in_vain++) {
+    double time = timed(work, 1);
+    if (time < 0.98 * best) in_vain = -1;
+    if (time < best) best = time;
+  }
+  return best;
+}
+
+base_status tune_samples_open(tune_samples *samples, tune_work work, double seconds) {
+  *samples = (tune_samples){.work = work, .batch = 1};
+  samples->seconds = malloc(TUNE_MAX_SAMPLES * sizeof *samples->seconds);
+  if (!samples->seconds) return BASE_MEMORY;
+  double call = warm_up(work, warm_share * seconds);
+  double sample = seconds / TUNE_MAX_SAMPLES;
+  if (sample < shortest_sample) sample = shortest_sample;
+  if (call < sample) samples->batch = call > 1e-9 ? (uint32_t)(sample / call) + 1 : 1000;
+  return BASE_OK;
+}
+
+void tune_samples_close(tune_samples *samples) {
+  free(samples->seconds);
+  samples->seconds = NULL;
+}
+
+void tune_samples_take(tune_samples *samples) {
+  if (samples->count == TUNE_MAX_SAMPLES) return;
+  samples->seconds[samples->count++] = timed(samples->work, samples->batch);
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+// The value below which `share` of the sorted samples lie, between neighbours where it falls
+// between.
+static double quantile(const tune_samples *samples, double share) {
+  double place = share * (samples->count - 1);
+  uint32_t below = (uint32_t)place, above = below + 1 < samples->count ? below + 1 : below;
+  double rest = place - below;
+  return (1 - rest) * samples->seconds[below] + rest * samples->seconds[above];
+}
+
+tune_timing tune_samples_timing(tune_samples *samples) {
+  if (samples->count == 0) return (tune_timing){0};
+  qsort(samples->seconds, samples->count, sizeof *samples->seconds, by_size);
+  double median = quantile(samples, 0.5),
+         middle = quantile(samples, 0.75) - quantile(samples, 0.25);
+  return (tune_timing){.median = median,
+                       .minimum = samples->seconds[0],
+                       .spread = median > 0 ? middle / median : 0,
+                       .runs = samples->count};
+}
+
+base_status tune_time(tune_work work, double seconds, tune_timing *timing) {
+  double start = tune_now();
+  tune_samples samples;
+  base_status status = tune_samples_open(&samples, work, seconds);
+  if (status == BASE_OK) {
+    while (samples.count < 3 ||
+           (tune_now() - start < seconds && samples.count < TUNE_MAX_SAMPLES)) {
+      tune_samples_take(&samples);
+    }
+    *timing = tune_samples_timing(&samples);
+  }
+  tune_samples_close(&samples);
+  return status;
+}
+
+// ---- side by side -------------------------------------------------------------------------------
+
+enum { FINALISTS = 3 };                   // of at least eight candidates
+static const double contest_share = 0.35; // of the time, to find them
+
+// Takes turns until the time is used up: kernel, a finalist, kernel, the next finalist, ...
+static void take_turns(tune_samples *kernel, tune_samples *finalists, double end) {
+  for (uint32_t turn = 0; turn < 3 * FINALISTS || tune_now() < end; turn++) {
+    if (kernel->count == TUNE_MAX_SAMPLES) return;
+    tune_samples_take(kernel);
+    tune_samples_take(&finalists[turn % FINALISTS]);
+  }
+}
+
+static tune_ceiling best_finalist(const tune_contest *contest, tune_samples *finalists) {
+  tune_ceiling best = {0};
+  for (int i = 0; i < FINALISTS; i++) {
+    tune_timing timing = tune_samples_timing(&finalists[i]);
+    tune_ceiling ceiling = tune_candidate_ceiling(&contest->candidates[i], timing);
+    if (ceiling.gb_s > best.gb_s) best = ceiling;
+  }
+  return best;
+}
+
+// `kernel` NULL: the ceiling alone.
+static base_status compare(const tune_work *kernel, const rt_executor *executor, tune_mix mix,
+                           double seconds, tune_comparison *result) {
+  double end = tune_now() + seconds;
+  tune_contest contest;
+  tune_samples samples[1 + FINALISTS] = {0}; // the kernel's first
+  *result = (tune_comparison){0};
+  base_status status = tune_contest_open(&contest, executor, mix);
+  if (status != BASE_OK) return status;
+  tune_contest_narrow(&contest, FINALISTS, contest_share * seconds);
+  double left = end - tune_now();
+  if (left < 0) left = 0;
+  for (int i = 0; i < FINALISTS && status == BASE_OK; i++) {
+    tune_work work = tune_candidate_work(&contest.candidates[i]);
+    status = tune_samples_open(&samples[1 + i], work, left / 8);
+  }
+  tune_work first = kernel ? *kernel : tune_candidate_work(&contest.candidates[0]);
+  if (status == BASE_OK) status = tune_samples_open(&samples[0], first, left);
+  if (status == BASE_OK) {
+    take_turns(&samples[0], &samples[1], end);
+    result->kernel = tune_samples_timing(&samples[0]);
+    result->ceiling = best_finalist(&contest, &samples[1]);
+  }
+  for (int i = 0; i <= FINALISTS; i++) {
+    tune_samples_close(&samples[i]);
+  }
+  tune_contest_close(&contest);
+  return status;
+}
+
+base_status tune_ceiling_measure(const rt_executor *executor, tune_mix mix, double seconds,
+                                 tune_ceiling *ceiling) {
+  tune_comparison result;
+  base_status status = compare(NULL, executor, mix, seconds, &result);
+  *ceiling = result.ceiling;
+  return status;
+}
+
+base_status tune_measure_interleaved(tune_work kernel, const rt_executor *executor,
+                                     uint64_t read_bytes, uint64_t written_bytes, double seconds,
+                                     tune_comparison *result) {
+  tune_mix mix = tune_mix_of(read_bytes, written_bytes);
+  base_status status = compare(&kernel, executor, mix, seconds, result);
+  double bytes = (double)read_bytes + (double)written_bytes;
+  if (status == BASE_OK && result->kernel.median > 0)
+    result->gb_s = bytes / result->kernel.median * 1e-9;
+  return status;
+}

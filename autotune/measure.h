@@ -1,0 +1,72 @@
+// autotune: measuring. How fast a call is, and how fast this machine could move the same bytes.
+//
+// Sections: timing, the ceiling, side by side.
+//
+// A number alone says little on a shared machine: clocks, neighbours and page placement move it by
+// tens of percent from run to run. So a kernel is measured in turns with copy-like streams of the
+// same reads, writes, threads and total size, and the share of that ceiling is what gets compared.
+#ifndef FATHOM_AUTOTUNE_MEASURE_H
+#define FATHOM_AUTOTUNE_MEASURE_H
+
+#include "base/base.h"
+#include "runtime/runtime.h"
+
+// ---- timing -------------------------------------------------------------------------------------
+
+// What is measured: one call does the whole work once.
+typedef struct tune_work {
+  void (*call)(void *user);
+  void *user;
+} tune_work;
+
+// Seconds for one call.
+typedef struct tune_timing {
+  double median, minimum;
+  double spread; // (third quartile - first quartile) / median
+  uint32_t runs; // timed samples; a sample of very short work is a batch of calls
+} tune_timing;
+
+// Calls `work` until its time no longer falls, then times it for about `seconds` (three samples at
+// least). BASE_MEMORY when there is no room for the samples.
+base_status tune_time(tune_work work, double seconds, tune_timing *timing);
+
+// ---- the ceiling --------------------------------------------------------------------------------
+
+enum { TUNE_MAX_STREAMS = 16 };
+
+// Traffic as equal streams: `reads` are read, `writes` are written, `stream_bytes` each.
+typedef struct tune_mix {
+  uint32_t reads, writes; // together 1 .. TUNE_MAX_STREAMS
+  size_t stream_bytes;    // a multiple of 256
+} tune_mix;
+
+// The fewest streams whose share of writes is right to 0.01, with the same total (up to 256 bytes a
+// stream more).
+tune_mix tune_mix_of(uint64_t read_bytes, uint64_t written_bytes);
+
+typedef struct tune_ceiling {
+  double gb_s; // 1e9 bytes a second, all streams together, by the median
+  tune_timing timing;
+  char variant[64]; // which one won, e.g. "avx512 non-temporal by-line prefetch"
+} tune_ceiling;
+
+// The best of all stream kernels this machine can run, on all of the executor's workers.
+base_status tune_ceiling_measure(const rt_executor *executor, tune_mix mix, double seconds,
+                                 tune_ceiling *ceiling);
+
+// ---- side by side -------------------------------------------------------------------------------
+
+typedef struct tune_comparison {
+  tune_timing kernel;
+  tune_ceiling ceiling;
+  double gb_s; // of the kernel: (read_bytes + written_bytes) / median
+} tune_comparison;
+
+// Picks the best stream kernels for the mix, then measures kernel, ceiling, kernel, ceiling, ...
+// for about `seconds` in all. `kernel` must run on the same executor and move that many bytes in a
+// call; nothing else should use the executor meanwhile.
+base_status tune_measure_interleaved(tune_work kernel, const rt_executor *executor,
+                                     uint64_t read_bytes, uint64_t written_bytes, double seconds,
+                                     tune_comparison *result);
+
+#endif

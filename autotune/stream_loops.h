@@ -1,0 +1,91 @@
+// autotune, internal: the stream loops for one vector width. streams.c includes this once for each
+// width, with
+//   VECTOR_BYTES             the width; a line of 256 bytes is a multiple of it
+//   WIDTH(name)              `name` with the width's suffix
+//   TARGET                   attributes that let the compiler use it
+//   STORE_PAST_CACHE(p, v)   a non-temporal store
+// No include guard: that is the point.
+
+typedef uint64_t WIDTH(vector) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+enum { WIDTH(per_line) = STREAM_LINE / VECTOR_BYTES };
+
+typedef struct WIDTH(line) {
+  WIDTH(vector) v[WIDTH(per_line)];
+} WIDTH(line);
+
+#define INLINE static inline __attribute__((always_inline)) TARGET
+
+INLINE void WIDTH(add)(WIDTH(line) * sum, const char *from, bool prefetch) {
+  for (int i = 0; prefetch && i < STREAM_LINE; i += 64) {
+    __builtin_prefetch(from + i + STREAM_AHEAD);
+  }
+  for (int i = 0; i < WIDTH(per_line); i++) {
+    sum->v[i] ^= ((const WIDTH(vector) *)from)[i];
+  }
+}
+
+INLINE void WIDTH(put)(char *to, const WIDTH(line) * line, bool past_cache) {
+  for (int i = 0; i < WIDTH(per_line); i++) {
+    if (past_cache) {
+      STORE_PAST_CACHE((WIDTH(vector) *)to + i, line->v[i]);
+    } else {
+      ((WIDTH(vector) *)to)[i] = line->v[i];
+    }
+  }
+}
+
+// All streams side by side: a line of every read, then that line of every write.
+INLINE uint64_t WIDTH(by_line)(const stream_rows *rows, bool past_cache, bool prefetch) {
+  WIDTH(line) sum = {0};
+  for (size_t row = 0; row < rows->count; row++) {
+    for (size_t i = 0; i < rows->row_bytes; i += STREAM_LINE) {
+      for (uint32_t r = 0; r < rows->reads; r++) {
+        WIDTH(add)(&sum, rows->read[r] + row * rows->read_step + i, prefetch);
+      }
+      for (uint32_t w = 0; w < rows->writes; w++) {
+        WIDTH(put)(rows->write[w] + row * rows->write_step + i, &sum, past_cache);
+      }
+    }
+  }
+  return sum.v[0][0];
+}
+
+// A whole row of every read, one after the other, then a row of every write: the order of a loop
+// over tokens.
+INLINE uint64_t WIDTH(by_row)(const stream_rows *rows, bool past_cache, bool prefetch) {
+  WIDTH(line) sum = {0};
+  for (size_t row = 0; row < rows->count; row++) {
+    for (uint32_t r = 0; r < rows->reads; r++) {
+      for (size_t i = 0; i < rows->row_bytes; i += STREAM_LINE) {
+        WIDTH(add)(&sum, rows->read[r] + row * rows->read_step + i, prefetch);
+      }
+    }
+    for (uint32_t w = 0; w < rows->writes; w++) {
+      for (size_t i = 0; i < rows->row_bytes; i += STREAM_LINE) {
+        WIDTH(put)(rows->write[w] + row * rows->write_step + i, &sum, past_cache);
+      }
+    }
+  }
+  return sum.v[0][0];
+}
+
+// One copy of the loops for each kind, so that no choice is left inside them.
+TARGET static uint64_t WIDTH(run)(const stream_rows *rows, stream_kind kind) {
+  bool prefetch = kind.prefetch;
+  if (kind.by_row && kind.past_cache) {
+    return prefetch ? WIDTH(by_row)(rows, true, true) : WIDTH(by_row)(rows, true, false);
+  }
+  if (kind.by_row) {
+    return prefetch ? WIDTH(by_row)(rows, false, true) : WIDTH(by_row)(rows, false, false);
+  }
+  if (kind.past_cache) {
+    return prefetch ? WIDTH(by_line)(rows, true, true) : WIDTH(by_line)(rows, true, false);
+  }
+  return prefetch ? WIDTH(by_line)(rows, false, true) : WIDTH(by_line)(rows, false, false);
+}
+
+#undef INLINE
+#undef VECTOR_BYTES
+#undef WIDTH
+#undef TARGET
+#undef STORE_PAST_CACHE
