@@ -1,0 +1,219 @@
+// compile: from a graph to an executable, for the cpu target through passes and codegen, for interp
+// by keeping a verified copy of the graph.
+#include <string.h>
+#include <time.h>
+
+#include "api/api.h"
+#include "passes/passes.h"
+
+static const base_loc nowhere;
+
+// ---- options ------------------------------------------------------------------------------------
+
+static bool text_is(const char *text, const char *other) {
+  return text != NULL && strcmp(text, other) == 0;
+}
+
+fathom_status api_request_read(const fathom_context *context, const fathom_compile_options *given,
+                               api_request *out) {
+  fathom_compile_options options;
+  fathom_status status = API_STRUCT_IN(options, given, fathom_compile_options);
+  if (status != FATHOM_OK) return status;
+  const char *target = options.target != NULL ? options.target : "cpu";
+  *out = (api_request){
+      .interp = text_is(target, "interp"),
+      .verify_each = options.verify_each != 0,
+      .cg =
+          {
+              .cpu = options.cpu != NULL ? options.cpu : "host",
+              .schedule = options.schedule != NULL ? options.schedule : "",
+              .cache_directory = context->cache_directory,
+          },
+  };
+  if (!out->interp && !text_is(target, "cpu"))
+    return api_fail(FATHOM_INVALID, "unknown target '%s': expected cpu or interp", target);
+  if (out->interp && out->cg.schedule[0] != 0)
+    return api_fail(FATHOM_INVALID, "the interp target takes no schedule, found '%s'",
+                    out->cg.schedule);
+  return FATHOM_OK;
+}
+
+// ---- lowering -----------------------------------------------------------------------------------
+
+ir_graph *api_lower(api_call *call, const fathom_graph *graph, const api_request *request) {
+  base_diag *diag = &call->diag;
+  ir_graph *copy = api_graph_open(call, graph);
+  if (!ir_verify(copy, IR_STAGE_BOUND, diag)) return NULL;
+  if (request->interp) return copy;
+  pass_options options = {
+      .verify_each = request->verify_each,
+      .reproducer = request->verify_each ? "fathom-repro.fir" : NULL,
+  };
+  ir_graph *fused = pass_run(copy, pass_cpu_pipeline, &options, diag);
+  if (fused == NULL) return NULL;
+  if (!ir_verify(fused, IR_STAGE_FUSED, diag)) {
+    diag->status = BASE_INTERNAL; // the user's graph was good before the passes
+    base_error_status(diag, BASE_INTERNAL, nowhere,
+                      "the passes left graph @%.*s unfit for the cpu target",
+                      BASE_FMT(graph->ir->name));
+    base_hint(diag, "please report this, with the file");
+    return NULL;
+  }
+  return fused;
+}
+
+// ---- executables --------------------------------------------------------------------------------
+
+static rt_slot slot_of(const ir_graph *graph, ir_value value, rt_role role) {
+  const ir_node *node = ir_node_of(graph, value);
+  rt_slot slot = {
+      .name = node->name.data,
+      .role = role,
+      .dtype = (rt_dtype)node->type.dtype,
+      .rank = node->type.rank,
+  };
+  for (uint32_t i = 0; i < slot.rank; i++)
+    slot.axes[i] = node->type.axes[i].index;
+  return slot;
+}
+
+// The axes of all values: a concat of single slices, say, names an axis that none of them has.
+static uint64_t used_axes(const ir_graph *graph) {
+  uint64_t axes = 0;
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    axes |= ir_type_axes(&graph->nodes.data[i].type);
+  return axes;
+}
+
+// A program without kernels: what binding needs to know about an interpreted graph.
+static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph) {
+  uint32_t slot_count = graph->param_count + graph->results.count;
+  rt_program *program = base_new(arena, rt_program);
+  rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
+  rt_slot *slots = base_new_array(arena, rt_slot, slot_count);
+  uint64_t used = used_axes(graph);
+  for (uint32_t i = 0; i < graph->axes.count; i++) {
+    bool unused = (used & ir_axis_bit((ir_axis){i})) == 0;
+    axes[i] = (rt_axis){graph->axes.data[i].name.data, unused ? 0 : graph->axes.data[i].size};
+  }
+  for (uint32_t i = 0; i < graph->param_count; i++)
+    slots[i] = slot_of(graph, (ir_value){i}, RT_INPUT);
+  for (uint32_t i = 0; i < graph->results.count; i++)
+    slots[graph->param_count + i] = slot_of(graph, graph->results.data[i], RT_OUTPUT);
+  *program = (rt_program){
+      .axis_count = graph->axes.count,
+      .slot_count = slot_count,
+      .axes = axes,
+      .slots = slots,
+  };
+  return program;
+}
+
+static void release_artefact(void *opaque) {
+  cg_artefact *artefact = ((fathom_executable *)opaque)->artefact;
+  if (artefact != NULL) artefact->release(artefact);
+}
+
+// False: see the call's diag.
+static bool compile_cpu(api_call *call, const ir_graph *fused, const api_request *request,
+                        fathom_executable *executable) {
+  base_str why;
+  const cg_target *target = cg_cpu_target(&call->arena, &why);
+  if (target == NULL) {
+    base_error_status(&call->diag, BASE_UNSUPPORTED, nowhere, "%.*s", BASE_FMT(why));
+    return false;
+  }
+  base_defer(&executable->arena, release_artefact, executable); // before there is anything to leak
+  executable->artefact = target->compile(&call->arena, fused, &request->cg, &call->diag);
+  if (executable->artefact == NULL) return false;
+  executable->program = executable->artefact->program;
+  return true;
+}
+
+// What binding by name looks through: inputs, then outputs.
+static void collect_names(fathom_executable *executable) {
+  const rt_program *program = executable->program;
+  uint32_t count = 0;
+  while (count < program->slot_count && program->slots[count].role != RT_TEMPORARY)
+    count++;
+  const char **names = base_new_array(&executable->arena, const char *, count);
+  for (uint32_t i = 0; i < count; i++)
+    names[i] = program->slots[i].name;
+  executable->names = names;
+  executable->bound_count = count;
+}
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+typedef struct compile_frame {
+  const fathom_graph *graph;
+  const api_request *request;
+  fathom_executable *executable;
+} compile_frame;
+
+static fathom_status compile_body(api_call *call, void *opaque) {
+  compile_frame *frame = opaque;
+  double start = now_us();
+  ir_graph *lowered = api_lower(call, frame->graph, frame->request);
+  if (lowered == NULL) return FATHOM_INVALID;
+  fathom_executable *executable = frame->executable = api_object_create(call, sizeof *executable);
+  executable->context = call->context;
+  executable->graph_name = base_str_copy(&executable->arena, lowered->name).data;
+  if (frame->request->interp) {
+    executable->graph = api_graph_copy(&executable->arena, lowered);
+    executable->program = describe_graph(&executable->arena, executable->graph);
+  } else if (!compile_cpu(call, lowered, frame->request, executable)) {
+    return FATHOM_UNSUPPORTED;
+  }
+  collect_names(executable);
+  executable->compile_us = now_us() - start;
+  return FATHOM_OK;
+}
+
+fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,
+                             const fathom_compile_options *options, fathom_executable **out) {
+  api_error_clear();
+  API_REQUIRE(context);
+  API_REQUIRE(graph);
+  API_REQUIRE(out);
+  *out = NULL;
+  api_request request;
+  fathom_status status = api_request_read(context, options, &request);
+  if (status != FATHOM_OK) return status;
+  compile_frame frame = {.graph = graph, .request = &request};
+  status = api_call_run(context, compile_body, &frame);
+  if (status != FATHOM_OK) {
+    fathom_executable_destroy(frame.executable);
+    return status;
+  }
+  api_object_keep(frame.executable);
+  *out = frame.executable;
+  return FATHOM_OK;
+}
+
+void fathom_executable_destroy(fathom_executable *executable) {
+  api_object_destroy(executable);
+}
+
+fathom_status fathom_executable_get_info(const fathom_executable *executable,
+                                         fathom_executable_info *out) {
+  api_error_clear();
+  API_REQUIRE(executable);
+  API_REQUIRE(out);
+  const cg_artefact *artefact = executable->artefact;
+  fathom_executable_info info = {
+      .graph = executable->graph_name,
+      .kernel = executable->program->kernel_count > 0 ? executable->program->kernels[0].name : "",
+      .target = artefact != NULL ? "cpu" : "interp",
+      .schedule = artefact != NULL ? artefact->schedule : "",
+      .schedule_source = artefact != NULL ? artefact->schedule_source : "default",
+      .kernel_count = executable->program->kernel_count,
+      .from_cache = artefact != NULL && artefact->from_cache,
+      .compile_us = executable->compile_us,
+  };
+  return API_STRUCT_OUT(out, info, fathom_executable_info);
+}
