@@ -1,0 +1,279 @@
+// options: the option table and the parser all commands share. A row says which commands take the
+// option, where its value goes and what --help tells about it, so that parser and help cannot
+// disagree.
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+typedef enum option_kind {
+  FLAG,    // bool
+  TEXT,    // const char *
+  COUNT,   // int64_t >= minimum
+  SECONDS, // double > 0
+  NAMES,   // cli_pairs of NAME=TEXT, repeatable
+  SIZES,   // cli_pairs of NAME=INT >= 0, repeatable
+} option_kind;
+
+typedef struct option {
+  const char *name;  // "--graph", or "-o"
+  const char *value; // its placeholder in help; NULL for a flag
+  uint32_t commands;
+  option_kind kind;
+  size_t offset; // into cli_options
+  int64_t minimum, maximum;
+  const char *help; // lines after the first are separated by '\n'
+} option;
+
+enum {
+  FILES = CLI_OPT | CLI_COMPILE | CLI_RUN | CLI_CHECK | CLI_BENCH,
+  CODE = CLI_COMPILE | CLI_RUN | CLI_CHECK | CLI_BENCH,
+};
+#define AT(member) offsetof(cli_options, member)
+
+static const option table[] = {
+    {"--graph", "NAME", FILES & ~CLI_OPT, TEXT, AT(graph), 0, 0,
+     "the graph to use; needed where FILE holds several"},
+    {"--graph", "NAME", CLI_OPT, TEXT, AT(graph), 0, 0, "only this graph (default: all of FILE)"},
+    {"--set", "AXIS=INT", FILES, SIZES, AT(set), 0, 0,
+     "fix the size of a symbolic axis; repeatable"},
+    {"--target", "TARGET", CODE, TEXT, AT(target), 0, 0,
+     "cpu, or interp: the slow reference (default: cpu)"},
+    {"--target", "TARGET", CLI_OPT, TEXT, AT(target), 0, 0,
+     "whose pipeline runs without --passes: cpu, or interp,\nwhich has an empty one (default: "
+     "cpu)"},
+    {"--mcpu", "NAME", CODE, TEXT, AT(cpu), 0, 0,
+     "the CPU to compile for, as LLVM names it (default: host)"},
+    {"--schedule", "K=V,...", CODE, TEXT, AT(schedule), 0, 0,
+     "settings over the default schedule; `compile --emit report`\nshows the complete one"},
+    {"--emit", "WHAT", CLI_COMPILE, TEXT, AT(emit), 0, 0,
+     "report (default): schedule and costs of each kernel;\n"
+     "graph: the IR after the passes; kernel: the kernel IR;\n"
+     "llvm, asm, obj: code for the cpu target;\n"
+     "cuda, ptx, cubin: code for a GPU target"},
+    {"--passes", "A,B,...", CLI_OPT, TEXT, AT(passes), 0, 0,
+     "the passes to run, in order; '' only verifies\n(default: the target's pipeline)"},
+    {"--print-after-all", NULL, CLI_OPT, FLAG, AT(print_after_all), 0, 0,
+     "show the graph after each pass on stderr"},
+    {"--verify-each", NULL, CLI_OPT | CLI_COMPILE | CLI_CHECK, FLAG, AT(verify_each), 0, 0,
+     "verify the graph after each pass; a pass that breaks it\n"
+     "leaves a reproducer, fathom-repro.fir"},
+    {"--time-passes", NULL, CLI_OPT, FLAG, AT(time_passes), 0, 0,
+     "show each pass's time on stderr"},
+    {"--list", NULL, CLI_OPT, FLAG, AT(list), 0, 0, "print the passes and stop; needs no FILE"},
+    {"--in", "NAME=FILE.npy", CLI_RUN, NAMES, AT(in), 0, 0,
+     "the array of a parameter; needed once for each"},
+    {"--out", "NAME=FILE.npy", CLI_RUN, NAMES, AT(out), 0, 0,
+     "where a result goes (default: it is dropped)"},
+    {"--raw", NULL, CLI_RUN, FLAG, AT(raw), 0, 0,
+     "write bf16 results as bits, '<u2' (default: as '<f4')"},
+    {"--seeds", "K", CLI_CHECK, COUNT, AT(seeds), 1, UINT32_MAX,
+     "sets of random inputs (default: 3)"},
+    {"--size", "N", CLI_CHECK, COUNT, AT(size), 1, INT64_MAX,
+     "the size of every dynamic axis (default: 67)"},
+    {"--size", "N", CLI_BENCH, COUNT, AT(size), 1, INT64_MAX,
+     "the size of every dynamic axis (default: 1024)"},
+    {"--misalign", "K", CLI_CHECK, COUNT, AT(misalign), 0, UINT32_MAX,
+     "start every tensor K elements past a 64-byte boundary\n(default: 0)"},
+    {"--strided", NULL, CLI_CHECK, FLAG, AT(strided), 0, 0,
+     "put padding between rows and outer axes"},
+    {"--seconds", "S", CLI_BENCH, SECONDS, AT(seconds), 0, 0,
+     "about how long to measure (default: 2)"},
+    {"--threads", "K", CODE & ~CLI_COMPILE, COUNT, AT(threads), 1, 65536,
+     "threads to use (default: one for each core)"},
+    {"--json", NULL, CLI_BENCH, FLAG, AT(json), 0, 0, "print one JSON object on a line"},
+    {"-o", "FILE", CLI_OPT | CLI_COMPILE, TEXT, AT(output), 0, 0,
+     "where the result goes; - is standard output (default: -)"},
+    {"--help", NULL, FILES | CLI_INFO, FLAG, AT(help), 0, 0, "show this text"},
+};
+enum { OPTION_COUNT = sizeof table / sizeof *table };
+
+// ---- help ---------------------------------------------------------------------------------------
+
+void cli_print_options(const cli_command *command) {
+  for (const option *row = table; row < table + OPTION_COUNT; row++) {
+    if (!(row->commands & command->bit)) continue;
+    int width = printf("  %s %s", row->name, row->value ? row->value : "");
+    const char *line = row->help;
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1, width = 0)
+      printf("%*s%.*s\n", 24 - width, "", (int)(end - line), line);
+    printf("%*s%s\n", 24 - width, "", line);
+  }
+}
+
+// ---- nearest name -------------------------------------------------------------------------------
+
+static size_t smallest(size_t a, size_t b, size_t c) {
+  size_t least = a < b ? a : b;
+  return least < c ? least : c;
+}
+
+// Levenshtein distance, a row at a time; long words are simply far from everything.
+static size_t edit_distance(const char *a, const char *b) {
+  enum { LONGEST = 31 };
+  size_t row[LONGEST + 1], length = strlen(b);
+  if (strlen(a) > LONGEST || length > LONGEST) return LONGEST;
+  for (size_t j = 0; j <= length; j++)
+    row[j] = j;
+  for (size_t i = 1; a[i - 1]; i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= length; j++) {
+      size_t above = row[j];
+      row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+      diagonal = above;
+    }
+  }
+  return row[length];
+}
+
+const char *cli_nearest(const char *word, const char *const *names) {
+  const char *nearest = NULL;
+  // Half of the word changed, or more than two edits, makes another word.
+  size_t length = strlen(word), best = length < 6 ? (length + 1) / 2 : 3;
+  for (; *names; names++) {
+    size_t distance = edit_distance(word, *names);
+    if (distance >= best) continue;
+    best = distance;
+    nearest = *names;
+  }
+  return nearest;
+}
+
+// ---- values -------------------------------------------------------------------------------------
+
+static bool parse_integer(const char *text, int64_t minimum, int64_t maximum, int64_t *number) {
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  if (end == text || *end != '\0' || errno != 0 || strchr(" \t\n\r\v\f+", *text)) return false;
+  *number = value;
+  return value >= minimum && value <= maximum;
+}
+
+static int set_count(const cli_command *command, const option *row, const char *value,
+                     int64_t *out) {
+  if (parse_integer(value, row->minimum, row->maximum, out)) return CLI_SUCCESS;
+  if (row->maximum == INT64_MAX)
+    return cli_misuse(command, "%s needs an integer of at least %lld, not '%s'", row->name,
+                      (long long)row->minimum, value);
+  return cli_misuse(command, "%s needs an integer from %lld to %lld, not '%s'", row->name,
+                    (long long)row->minimum, (long long)row->maximum, value);
+}
+
+static int set_seconds(const cli_command *command, const option *row, const char *value,
+                       double *out) {
+  char *end;
+  *out = strtod(value, &end);
+  if (end != value && *end == '\0' && isfinite(*out) && *out > 0) return CLI_SUCCESS;
+  return cli_misuse(command, "%s needs a number of seconds above 0, not '%s'", row->name, value);
+}
+
+static int add_pair(const cli_command *command, const option *row, char *value, cli_pairs *pairs) {
+  char *equals = strchr(value, '=');
+  if (!equals || equals == value || equals[1] == '\0')
+    return cli_misuse(command, "%s needs %s, not '%s'", row->name, row->value, value);
+  *equals = '\0';
+  cli_pair pair = {.name = value + (*value == '%'), .value = equals + 1};
+  if (row->kind == SIZES && !parse_integer(pair.value, 0, INT64_MAX, &pair.number))
+    return cli_misuse(command, "%s %s needs an integer of at least 0, not '%s'", row->name,
+                      pair.name, pair.value);
+  for (uint32_t i = 0; i < pairs->count; i++)
+    if (strcmp(pairs->data[i].name, pair.name) == 0)
+      return cli_misuse(command, "%s %s is given twice", row->name, pair.name);
+  pairs->data[pairs->count++] = pair;
+  return CLI_SUCCESS;
+}
+
+static int set_value(const cli_command *command, const option *row, char *value,
+                     cli_options *options) {
+  void *member = (char *)options + row->offset;
+  switch (row->kind) {
+  case FLAG:
+    *(bool *)member = true;
+    return CLI_SUCCESS;
+  case TEXT:
+    *(const char **)member = value;
+    return CLI_SUCCESS;
+  case COUNT:
+    return set_count(command, row, value, member);
+  case SECONDS:
+    return set_seconds(command, row, value, member);
+  case NAMES:
+  case SIZES:
+    return add_pair(command, row, value, member);
+  }
+  return CLI_SUCCESS;
+}
+
+// ---- the command line ---------------------------------------------------------------------------
+
+// The row of an argument "--name", "--name=value" or "-ovalue"; *value is what is attached, or
+// NULL.
+static const option *find_option(const cli_command *command, char *argument, char **value) {
+  bool is_long = argument[1] == '-';
+  size_t length = is_long ? strcspn(argument, "=") : 2;
+  *value = argument[length] ? argument + length + is_long : NULL;
+  for (const option *row = table; row < table + OPTION_COUNT; row++)
+    if (row->commands & command->bit && strlen(row->name) == length &&
+        memcmp(row->name, argument, length) == 0)
+      return row;
+  return NULL;
+}
+
+static int unknown_option(const cli_command *command, char *argument) {
+  const char *names[OPTION_COUNT + 1] = {NULL};
+  size_t count = 0;
+  for (const option *row = table; row < table + OPTION_COUNT; row++)
+    if (row->commands & command->bit) names[count++] = row->name;
+  if (argument[1] == '-') argument[strcspn(argument, "=")] = '\0';
+  const char *nearest = cli_nearest(argument, names);
+  return cli_misuse(command, "%s has no option '%s'%s%s%s", command->name, argument,
+                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static int parse_option(const cli_command *command, char **argv, int argc, int *index,
+                        cli_options *options) {
+  char *value, *argument = argv[*index];
+  if (strcmp(argument, "-h") == 0) {
+    options->help = true;
+    return CLI_SUCCESS;
+  }
+  const option *row = find_option(command, argument, &value);
+  if (!row) return unknown_option(command, argument);
+  if (row->kind == FLAG && value) return cli_misuse(command, "%s takes no value", row->name);
+  if (row->kind != FLAG && !value) {
+    if (*index + 1 == argc || strncmp(argv[*index + 1], "--", 2) == 0)
+      return cli_misuse(command, "%s needs a value: %s %s", row->name, row->name, row->value);
+    value = argv[++*index];
+  }
+  return set_value(command, row, value, options);
+}
+
+int cli_parse(const cli_command *command, int argc, char **argv, cli_options *options) {
+  for (cli_pairs **pairs = (cli_pairs *[]){&options->set, &options->in, &options->out, NULL};
+       *pairs; pairs++)
+    (*pairs)->data = cli_alloc((size_t)argc, sizeof(cli_pair));
+  bool only_files = false;
+  for (int i = 0; i < argc; i++) {
+    if (!only_files && strcmp(argv[i], "--") == 0) {
+      only_files = true;
+    } else if (!only_files && argv[i][0] == '-' && argv[i][1] != '\0') {
+      int status = parse_option(command, argv, argc, &i, options);
+      if (status != CLI_SUCCESS) return status;
+    } else if (!command->needs_file) {
+      return cli_misuse(command, "%s takes no FILE, found '%s'", command->name, argv[i]);
+    } else if (options->file) {
+      return cli_misuse(command, "%s takes one FILE, found '%s' and '%s'", command->name,
+                        options->file, argv[i]);
+    } else {
+      options->file = argv[i];
+    }
+  }
+  if (command->needs_file && !options->file && !options->help && !options->list)
+    return cli_misuse(command, "%s needs a FILE of graph IR; - is standard input", command->name);
+  return CLI_SUCCESS;
+}

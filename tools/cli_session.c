@@ -1,0 +1,207 @@
+// sessions: what every command does first: read FILE, parse it, pick the graph, bind its axes. Also
+// the program's memory and how it spells types.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+// ---- memory -------------------------------------------------------------------------------------
+
+// Chains every allocation, so that it counts as reachable to a leak checker until the process ends.
+typedef union block {
+  union block *next;
+  char alignment[64];
+} block;
+static block *blocks;
+
+void *cli_alloc(size_t count, size_t size) {
+  size_t bytes, total;
+  bool fits = !__builtin_mul_overflow(count, size, &bytes) &&
+              !__builtin_add_overflow(bytes, 2 * sizeof(block) - 1, &total);
+  block *made = fits ? aligned_alloc(sizeof(block), total / sizeof(block) * sizeof(block)) : NULL;
+  if (!made) exit(cli_fail("out of memory: %zu times %zu bytes are needed", count, size));
+  made->next = blocks;
+  blocks = made;
+  return memset(made + 1, 0, bytes);
+}
+
+char *cli_format(const char *format, ...) {
+  char *text;
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vasprintf(&text, format, arguments);
+  va_end(arguments);
+  if (length < 0) exit(cli_fail("out of memory"));
+  char *copy = memcpy(cli_alloc((size_t)length + 1, 1), text, (size_t)length);
+  free(text);
+  return copy;
+}
+
+// ---- types --------------------------------------------------------------------------------------
+
+typedef fathom_status (*info_getter)(const fathom_graph *graph, uint32_t index,
+                                     fathom_tensor_info *info);
+
+static fathom_tensor_info *get_infos(const fathom_graph *graph, uint32_t count, info_getter get) {
+  fathom_tensor_info *infos = cli_alloc(count, sizeof *infos);
+  for (uint32_t i = 0; i < count; i++) {
+    infos[i].size = sizeof *infos;
+    if (get(graph, i, &infos[i]) != FATHOM_OK) exit(cli_library_failed());
+  }
+  return infos;
+}
+
+fathom_tensor_info *cli_params(const fathom_graph *graph, uint32_t *count) {
+  *count = fathom_graph_param_count(graph);
+  return get_infos(graph, *count, fathom_graph_param);
+}
+
+fathom_tensor_info *cli_results(const fathom_graph *graph, uint32_t *count) {
+  *count = fathom_graph_result_count(graph);
+  return get_infos(graph, *count, fathom_graph_result);
+}
+
+const char *cli_dtype_name(fathom_dtype dtype) {
+  static const char *const names[] = {
+      [FATHOM_F32] = "f32", [FATHOM_BF16] = "bf16", [FATHOM_F16] = "f16"};
+  return names[dtype];
+}
+
+static bool has_layout(const fathom_tensor_info *info) {
+  for (uint32_t i = 0; i < info->rank; i++)
+    if (info->layout[i] != i) return true;
+  return false;
+}
+
+char *cli_type_text(const fathom_tensor_info *info) {
+  char *text = cli_format("%s[", cli_dtype_name(info->dtype));
+  for (uint32_t i = 0; i < info->rank; i++) {
+    text = cli_format("%s%s%s", text, i ? ", " : "", info->axes[i]);
+    if (info->sizes[i] != FATHOM_DYNAMIC) text = cli_format("%s=%" PRId64, text, info->sizes[i]);
+  }
+  text = cli_format("%s]", text);
+  if (!has_layout(info)) return text;
+  for (uint32_t i = 0; i < info->rank; i++)
+    text = cli_format("%s%s%s", text, i ? ", " : " layout(", info->axes[info->layout[i]]);
+  return cli_format("%s)", text);
+}
+
+// ---- reading FILE -------------------------------------------------------------------------------
+
+// IR text is small; a limit keeps a device or a data file given by mistake from filling the memory.
+enum { MAX_TEXT = 64 << 20, FIRST_READ = 64 << 10 };
+
+static int read_stream(FILE *file, const char *name, fathom_text *text) {
+  size_t capacity = FIRST_READ;
+  for (text->length = 0;; capacity *= 2) {
+    char *larger = realloc(text->data, capacity);
+    if (!larger) return cli_fail("%s: no memory for %zu bytes of text", name, capacity);
+    text->data = larger;
+    text->length += fread(text->data + text->length, 1, capacity - text->length, file);
+    if (ferror(file)) return cli_fail("%s cannot be read: %s", name, strerror(errno));
+    if (text->length < capacity) return CLI_SUCCESS;
+    if (text->length >= MAX_TEXT)
+      return cli_fail("%s is longer than %d MiB; a file of graph IR was expected", name,
+                      MAX_TEXT >> 20);
+  }
+}
+
+static int parse_stream(fathom_context *context, FILE *file, const char *name,
+                        fathom_module **module) {
+  fathom_text text = {0};
+  int status = read_stream(file, name, &text);
+  if (status == CLI_SUCCESS &&
+      fathom_parse(context, text.data, text.length, name, module) != FATHOM_OK)
+    status = cli_library_failed();
+  free(text.data);
+  return status;
+}
+
+static int parse_file(fathom_context *context, const char *path, fathom_module **module) {
+  if (strcmp(path, "-") == 0) return parse_stream(context, stdin, "<stdin>", module);
+  FILE *file = fopen(path, "rb");
+  if (!file) return cli_fail("%s cannot be opened: %s", path, strerror(errno));
+  int status = parse_stream(context, file, path, module);
+  fclose(file);
+  return status;
+}
+
+// ---- binding ------------------------------------------------------------------------------------
+
+static bool mentions_axis(const fathom_graph *graph, const char *axis) {
+  uint32_t counts[2];
+  const fathom_tensor_info *infos[2] = {cli_params(graph, &counts[0]),
+                                        cli_results(graph, &counts[1])};
+  for (int side = 0; side < 2; side++)
+    for (uint32_t i = 0; i < counts[side]; i++)
+      for (uint32_t j = 0; j < infos[side][i].rank; j++)
+        if (strcmp(infos[side][i].axes[j], axis) == 0) return true;
+  return false;
+}
+
+static bool mentioned_anywhere(fathom_module *module, const char *axis) {
+  for (uint32_t i = 0; i < fathom_module_count(module); i++)
+    if (mentions_axis(fathom_module_graph_at(module, i), axis)) return true;
+  return false;
+}
+
+// Binds one --set in every graph that has the axis. Where none has it, the library says so.
+static int bind_everywhere(fathom_module *module, const cli_pair *pair) {
+  bool known = mentioned_anywhere(module, pair->name);
+  for (uint32_t i = 0; i < fathom_module_count(module); i++) {
+    fathom_graph *graph = fathom_module_graph_at(module, i);
+    if (known && !mentions_axis(graph, pair->name)) continue;
+    if (fathom_graph_bind(graph, pair->name, pair->number) != FATHOM_OK)
+      return cli_library_failed();
+  }
+  return CLI_SUCCESS;
+}
+
+static int bind_axes(cli_session *session, const cli_pairs *set) {
+  for (uint32_t i = 0; i < set->count; i++) {
+    const cli_pair *pair = &set->data[i];
+    int status = CLI_SUCCESS;
+    if (!session->graph)
+      status = bind_everywhere(session->module, pair);
+    else if (fathom_graph_bind(session->graph, pair->name, pair->number) != FATHOM_OK)
+      status = cli_library_failed();
+    if (status != CLI_SUCCESS) return status;
+  }
+  return CLI_SUCCESS;
+}
+
+// ---- sessions -----------------------------------------------------------------------------------
+
+int cli_context_create(const cli_options *options, fathom_context **context) {
+  fathom_context_options wanted = FATHOM_INIT(wanted);
+  wanted.threads = (uint32_t)options->threads;
+  return fathom_context_create(&wanted, context) == FATHOM_OK ? CLI_SUCCESS : cli_library_failed();
+}
+
+int cli_session_open(const cli_options *options, enum cli_scope scope, cli_session *session) {
+  *session = (cli_session){0};
+  int status = cli_context_create(options, &session->context);
+  if (status == CLI_SUCCESS) status = parse_file(session->context, options->file, &session->module);
+  if (status != CLI_SUCCESS) return status;
+  if ((scope == CLI_ONE_GRAPH || options->graph) &&
+      fathom_module_graph(session->module, options->graph, &session->graph) != FATHOM_OK)
+    return cli_library_failed();
+  return bind_axes(session, &options->set);
+}
+
+void cli_session_close(cli_session *session) {
+  fathom_module_destroy(session->module);
+  fathom_context_destroy(session->context);
+}
+
+fathom_compile_options cli_compile_options(const cli_options *options) {
+  fathom_compile_options wanted = FATHOM_INIT(wanted);
+  wanted.target = options->target;
+  wanted.cpu = options->cpu;
+  wanted.schedule = options->schedule;
+  wanted.verify_each = options->verify_each;
+  return wanted;
+}

@@ -1,0 +1,178 @@
+// fathom bench: the speed of a kernel beside the machine's ceiling, measured in the same run.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+enum { DEFAULT_SIZE = 1024 }; // fathom_bench_options says so; shown in the axes
+
+typedef struct measurement {
+  const fathom_graph *graph;
+  int64_t dynamic_size;
+  fathom_executable_info info;
+  fathom_bench_result result;
+} measurement;
+
+// ---- axes ---------------------------------------------------------------------------------------
+
+typedef void (*axis_visitor)(const char *name, int64_t size, bool first);
+
+static bool seen_before(const fathom_tensor_info *infos, uint32_t tensor, uint32_t axis) {
+  for (uint32_t i = 0; i <= tensor; i++)
+    for (uint32_t j = 0; j < (i < tensor ? infos[i].rank : axis); j++)
+      if (strcmp(infos[i].axes[j], infos[tensor].axes[axis]) == 0) return true;
+  return false;
+}
+
+// Every axis of the graph's parameters and results once, in order of appearance.
+static void visit_axes(const measurement *measured, axis_visitor visit) {
+  uint32_t param_count, result_count;
+  const fathom_tensor_info *params = cli_params(measured->graph, &param_count);
+  const fathom_tensor_info *results = cli_results(measured->graph, &result_count);
+  uint32_t count = param_count + result_count;
+  fathom_tensor_info *all = cli_alloc(count, sizeof *all);
+  for (uint32_t i = 0; i < count; i++)
+    all[i] = i < param_count ? params[i] : results[i - param_count];
+  bool first = true;
+  for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t j = 0; j < all[i].rank; j++) {
+      if (seen_before(all, i, j)) continue;
+      int64_t size = all[i].sizes[j];
+      visit(all[i].axes[j], size == FATHOM_DYNAMIC ? measured->dynamic_size : size, first);
+      first = false;
+    }
+  }
+}
+
+// ---- output -------------------------------------------------------------------------------------
+
+static void print_json_string(const char *text) {
+  putchar('"');
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\')
+      printf("\\%c", c);
+    else if (c < 0x20)
+      printf("\\u%04x", c);
+    else
+      putchar(c);
+  }
+  putchar('"');
+}
+
+static void print_json_text(const char *key, const char *text) {
+  printf(", \"%s\": ", key);
+  print_json_string(text);
+}
+
+static void print_json_number(const char *key, double number) {
+  // JSON has no NaN and no infinity.
+  if (isfinite(number))
+    printf(", \"%s\": %.6g", key, number);
+  else
+    printf(", \"%s\": null", key);
+}
+
+static void print_json_axis(const char *name, int64_t size, bool first) {
+  printf("%s", first ? "" : ", ");
+  print_json_string(name);
+  printf(": %" PRId64, size);
+}
+
+static void print_json(const measurement *measured) {
+  const fathom_executable_info *info = &measured->info;
+  const fathom_bench_result *result = &measured->result;
+  printf("{\"graph\": ");
+  print_json_string(info->graph);
+  print_json_text("kernel", info->kernel ? info->kernel : "");
+  print_json_text("target", info->target);
+  printf(", \"axes\": {");
+  visit_axes(measured, print_json_axis);
+  printf("}");
+  print_json_text("schedule", info->schedule);
+  print_json_text("schedule_source", info->schedule_source);
+  print_json_number("median_us", result->median_us);
+  print_json_number("spread", result->spread);
+  printf(", \"bytes\": %" PRIu64, result->bytes);
+  print_json_number("gb_s", result->gb_s);
+  print_json_number("ceiling_gb_s", result->ceiling_gb_s);
+  print_json_number("of_ceiling", result->of_ceiling);
+  print_json_number("minimum_us", result->minimum_us);
+  print_json_number("compile_us", info->compile_us);
+  printf(", \"from_cache\": %s, \"kernels\": %u, \"runs\": %u, \"threads\": %u}\n",
+         info->from_cache ? "true" : "false", info->kernel_count, result->runs, result->threads);
+}
+
+static void print_table_axis(const char *name, int64_t size, bool first) {
+  printf("%s%s=%" PRId64, first ? "" : " ", name, size);
+}
+
+static void print_table(const measurement *measured) {
+  const fathom_executable_info *info = &measured->info;
+  const fathom_bench_result *result = &measured->result;
+  printf("graph     @%s on %s, %u kernel%s, ", info->graph, info->target, info->kernel_count,
+         info->kernel_count == 1 ? "" : "s");
+  visit_axes(measured, print_table_axis);
+  printf("\nschedule  %s (%s)\n", info->schedule, info->schedule_source);
+  printf("compiled  in %.2f ms%s\n", info->compile_us / 1e3,
+         info->from_cache ? ", from the cache" : "");
+  printf("time      %.1f us, spread %.1f %%, best %.1f us (%u runs, %u thread%s)\n",
+         result->median_us, 100 * result->spread, result->minimum_us, result->runs, result->threads,
+         result->threads == 1 ? "" : "s");
+  printf("traffic   %.3f MB, %.2f GB/s\n", (double)result->bytes / 1e6, result->gb_s);
+  printf("ceiling   %.2f GB/s, of which the kernel reaches %.1f %%\n", result->ceiling_gb_s,
+         100 * result->of_ceiling);
+}
+
+// ---- measuring ----------------------------------------------------------------------------------
+
+static int measure(const cli_session *session, const cli_options *options,
+                   const fathom_executable *executable) {
+  measurement measured = {
+      .graph = session->graph,
+      .dynamic_size = options->size ? options->size : DEFAULT_SIZE,
+      .info = FATHOM_INIT(measured.info),
+      .result = FATHOM_INIT(measured.result),
+  };
+  fathom_bench_options wanted = FATHOM_INIT(wanted);
+  wanted.dynamic_size = measured.dynamic_size;
+  wanted.seconds = options->seconds;
+  if (isatty(STDERR_FILENO)) fputs("fathom: measuring ...\n", stderr);
+  if (fathom_executable_get_info(executable, &measured.info) != FATHOM_OK ||
+      fathom_bench(session->context, session->graph, executable, &wanted, &measured.result) !=
+          FATHOM_OK)
+    return cli_library_failed();
+  (options->json ? print_json : print_table)(&measured);
+  return CLI_SUCCESS;
+}
+
+static int run(const cli_options *options) {
+  cli_session session;
+  fathom_executable *executable = NULL;
+  int status = cli_session_open(options, CLI_ONE_GRAPH, &session);
+  if (status == CLI_SUCCESS) {
+    fathom_compile_options compile = cli_compile_options(options);
+    if (fathom_compile(session.context, session.graph, &compile, &executable) != FATHOM_OK)
+      status = cli_library_failed();
+  }
+  if (status == CLI_SUCCESS) status = measure(&session, options, executable);
+  fathom_executable_destroy(executable);
+  cli_session_close(&session);
+  return status;
+}
+
+const cli_command cli_bench = {
+    .name = "bench",
+    .bit = CLI_BENCH,
+    .needs_file = true,
+    .summary = "measure a kernel beside the machine's ceiling",
+    .about =
+        "Compiles a graph and measures it: time of a run (median, and spread as the quartiles'\n"
+        "distance over the median), the bytes that must move, and their rate beside the ceiling,\n"
+        "which is the best copy-like stream with the same reads and writes, interleaved with it.",
+    .example = "  $ fathom bench k3_site.fir --set D=7168 --size 1024 --threads 2 --json\n"
+               "  prints one line: {\"graph\": \"k3_site\", ..., \"of_ceiling\": 0.83, ...}\n",
+    .run = run,
+};

@@ -1,0 +1,60 @@
+// fathom compile: what the compiler makes of a graph, as text or as an object file.
+#include <string.h>
+
+#include "cli.h"
+
+// Checked here so that a slip of the pen is wrong usage; whether the target has it is the library's
+// answer.
+static const char *const artefacts[] = {"report", "graph", "kernel", "llvm",  "asm",
+                                        "obj",    "cuda",  "ptx",    "cubin", NULL};
+
+static int check_emit(const cli_options *options, const char *what) {
+  for (const char *const *name = artefacts; *name; name++)
+    if (strcmp(what, *name) == 0) return CLI_SUCCESS;
+  const char *nearest = cli_nearest(what, artefacts);
+  return cli_misuse(options->command, "nothing to emit is called '%s'; %s%s%s", what,
+                    nearest ? "did you mean '" : "report, graph, kernel, llvm, asm and obj are",
+                    nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static int emit(const cli_session *session, const cli_options *options, const char *what) {
+  cli_output *output;
+  int status = cli_output_plan(options->output, &output);
+  if (status != CLI_SUCCESS) return status;
+  bool binary = strcmp(what, "obj") == 0 || strcmp(what, "cubin") == 0;
+  if (binary && cli_output_is_terminal(output))
+    return cli_misuse(options->command, "%s is binary; name a file with -o, or pipe it", what);
+  fathom_compile_options wanted = cli_compile_options(options);
+  fathom_text text = {0};
+  if (fathom_emit(session->context, session->graph, &wanted, what, &text) != FATHOM_OK)
+    return cli_library_failed();
+  status = cli_output_text(output, &text);
+  fathom_text_destroy(&text);
+  return status == CLI_SUCCESS ? cli_output_commit() : status;
+}
+
+static int run(const cli_options *options) {
+  const char *what = options->emit ? options->emit : "report";
+  int status = check_emit(options, what);
+  if (status != CLI_SUCCESS) return status;
+  cli_session session;
+  status = cli_session_open(options, CLI_ONE_GRAPH, &session);
+  if (status == CLI_SUCCESS) status = emit(&session, options, what);
+  cli_session_close(&session);
+  return status;
+}
+
+const cli_command cli_compile = {
+    .name = "compile",
+    .bit = CLI_COMPILE,
+    .needs_file = true,
+    .summary = "compile a graph and print what was made",
+    .about =
+        "Compiles a graph and prints one of the compiler's products, by default a report that\n"
+        "gives each kernel's schedule, bytes and flops per token and registers.",
+    .example = "  $ fathom compile k3_site.fir --set D=7168\n"
+               "  reports on the kernel for this machine;\n"
+               "  $ fathom compile k3_site.fir --set D=7168 --mcpu=znver4 --emit obj -o site.o\n"
+               "  writes object code for another one.\n",
+    .run = run,
+};
