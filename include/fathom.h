@@ -156,7 +156,8 @@ typedef struct fathom_executable fathom_executable;
 typedef struct fathom_compile_options {
   size_t size;
   const char *target;   // "cpu" (default) or "interp"
-  const char *cpu;      // -mcpu name; NULL or "host": this machine. Another CPU's code can be emitted, not run.
+  const char *cpu;      // -mcpu name; NULL or "host": this machine. Any CPU's code can be emitted; only
+                        // the baselines this machine has (x86-64, -v2, -v3, -v4) can be run.
   const char *schedule; // key=value,... over the default (docs/schedule.md); NULL: the default
   int verify_each;
 } fathom_compile_options;
@@ -179,6 +180,7 @@ typedef struct fathom_executable_info {
   uint32_t kernel_count;
   int from_cache;             // the object came from the cache
   double compile_us;          // wall time of fathom_compile
+  const char *kernel;         // name of the first kernel; "" for interp
 } fathom_executable_info;
 
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,

@@ -47,6 +47,11 @@ static ir_graph *store_constant_results(const ir_graph *graph) {
       ir_node copy = {.op = IR_CAST, .type = node->type, .operand_count = 1, .operands = &value,
                       .kernel = IR_NO_KERNEL, .loc = node->loc};
       value = ir_build_node(rewrite.graph, &copy);
+      // Hosts bind the result by its name, so the name goes with it.
+      ir_node *nodes = rewrite.graph->nodes.data;
+      base_str fresh = nodes[value.index].name;
+      nodes[value.index].name = node->name;
+      if (node->op == IR_CONSTANT) nodes[pass_mapped(&rewrite, old).index].name = fresh;
     }
     ir_build_result(rewrite.graph, value);
   }

@@ -303,8 +303,17 @@ typedef struct reduction {
   uint32_t slots;
 } reduction;
 
+// A sum of products computed in place is as good as a dot: multiply and add fuse.
+static const ir_node *factors_of(const emitter *e, const ir_node *node) {
+  if (node->operand_count == 2) return node;
+  const ir_node *product = ir_node_of(e->graph, node->operands[0]);
+  bool in_place = e->kernel->values[node->operands[0].index].place == KIR_INLINE;
+  bool fuses = node->op != IR_REDUCE_MAX && product->op == IR_MUL && product->type.dtype == IR_F32;
+  return in_place && fuses ? product : node;
+}
+
 static void accumulate(emitter *e, const reduction *r, const emit_point *points, uint32_t count) {
-  const ir_node *node = r->node;
+  const ir_node *node = factors_of(e, r->node);
   LLVMValueRef *a = base_new_array(e->arena, LLVMValueRef, count);
   LLVMValueRef *b = base_new_array(e->arena, LLVMValueRef, count);
   emit_values(e, node->operands[0], points, count, a);
@@ -314,7 +323,7 @@ static void accumulate(emitter *e, const reduction *r, const emit_point *points,
     if (node->operand_count == 2)
       *total = emit_fma(e, a[i], b[i], *total);
     else
-      *total = emit_combine(e, node->op, *total, a[i]);
+      *total = emit_combine(e, r->node->op, *total, a[i]);
   }
 }
 

@@ -1,0 +1,26 @@
+# Installation: the program, both shared objects, the one header, a CMake package and a pkg-config file.
+include(CMakePackageConfigHelpers)
+
+if(TARGET fathom)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Fathom)
+  install(TARGETS fathom EXPORT FathomTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT FathomTargets NAMESPACE Fathom:: DESTINATION ${package_dir})
+  install(FILES include/fathom.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  configure_package_config_file(cmake/FathomConfig.cmake.in ${PROJECT_BINARY_DIR}/FathomConfig.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/FathomConfigVersion.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/FathomConfig.cmake ${PROJECT_BINARY_DIR}/FathomConfigVersion.cmake
+          DESTINATION ${package_dir})
+
+  # Relative to the .pc file, so that an installed tree can be moved.
+  file(RELATIVE_PATH FATHOM_PC_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  configure_file(cmake/fathom.pc.in ${PROJECT_BINARY_DIR}/fathom.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/fathom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+if(TARGET fathom-cpu)
+  install(TARGETS fathom-cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+if(TARGET fathom-program)
+  install(TARGETS fathom-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
