@@ -34,7 +34,7 @@ static uint16_t half_of_double(double value) {
   if (isnan(value)) return 0x7e00;
   if (isinf(value)) return sign | 0x7c00;
   double fraction = frexp(fabs(value), &exponent); // in [0.5, 1), or 0
-  if (exponent < -13) return sign | (uint16_t)(fabs(value) * 0x1p24);
+  if (fraction == 0 || exponent < -13) return sign | (uint16_t)(fabs(value) * 0x1p24);
   return sign | (uint16_t)(((exponent + 14) << 10) + (int)(fraction * 2048.0) - 1024);
 }
 

@@ -53,8 +53,10 @@ void *base_alloc(base_arena *arena, size_t size);
 void base_defer(base_arena *arena, void (*release)(void *object), void *object);
 
 #define base_new(arena, type) ((type *)base_alloc((arena), sizeof(type)))
-#define base_new_array(arena, type, count) ((type *)base_alloc_array((arena), (count), sizeof(type)))
-void *base_alloc_array(base_arena *arena, size_t count, size_t size); // escapes when the product overflows
+#define base_new_array(arena, type, count)                                                         \
+  ((type *)base_alloc_array((arena), (count), sizeof(type)))
+void *base_alloc_array(base_arena *arena, size_t count,
+                       size_t size); // escapes when the product overflows
 
 // Use as: jmp_buf escape; if (BASE_TRY(arena, escape)) { ... body ... } else { ... out of memory ... }
 // The previous escape must be restored by the caller (arena->escape = saved) when calls nest.
@@ -64,14 +66,14 @@ void *base_alloc_array(base_arena *arena, size_t count, size_t size); // escapes
 
 // A growing array in an arena: BASE_VECTOR(int) v = {0}; base_push(arena, &v, 7); v.data[0], v.count.
 // Old storage stays in the arena until it is reset, so pointers into a vector never dangle before that.
-#define BASE_VECTOR(type)                                                                                   \
-  struct {                                                                                                 \
-    type *data;                                                                                            \
-    uint32_t count, capacity;                                                                              \
+#define BASE_VECTOR(type)                                                                          \
+  struct {                                                                                         \
+    type *data;                                                                                    \
+    uint32_t count, capacity;                                                                      \
   }
-#define base_push(arena, vector, ...)                                                                       \
-  ((vector)->data = base_grow((arena), (vector)->data, (vector)->count, &(vector)->capacity,               \
-                              sizeof *(vector)->data),                                                     \
+#define base_push(arena, vector, ...)                                                              \
+  ((vector)->data = base_grow((arena), (vector)->data, (vector)->count, &(vector)->capacity,       \
+                              sizeof *(vector)->data),                                             \
    (vector)->data[(vector)->count++] = (__VA_ARGS__))
 // `data` itself while count < capacity, else a copy with twice the room.
 void *base_grow(base_arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size);
@@ -89,8 +91,9 @@ typedef struct base_str {
 
 base_str base_str_from(const char *terminated);
 bool base_str_equal(base_str a, base_str b);
-base_str base_str_copy(base_arena *arena, base_str text);         // terminated copy
-base_str base_str_format(base_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+base_str base_str_copy(base_arena *arena, base_str text); // terminated copy
+base_str base_str_format(base_arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 base_str base_str_vformat(base_arena *arena, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0), nonnull(2)));
 
@@ -137,7 +140,8 @@ typedef struct base_diag {
 
 void base_diag_init(base_diag *diag, base_arena *arena, base_str file, base_str source);
 // Adds an error of status BASE_INVALID. The hint goes to the newest report.
-void base_error(base_diag *diag, base_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void base_error(base_diag *diag, base_loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void base_error_status(base_diag *diag, base_status status, base_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void base_hint(base_diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));

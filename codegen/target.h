@@ -33,8 +33,8 @@ typedef struct cg_target {
   cg_artefact *(*compile)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                           base_diag *diag);
   // What was made, as text or bytes: "kernel", "llvm", "asm", "obj", "report". False: see `diag`.
-  bool (*emit)(base_arena *arena, const ir_graph *graph, const cg_options *options, const char *what,
-               base_str *out, base_diag *diag);
+  bool (*emit)(base_arena *arena, const ir_graph *graph, const cg_options *options,
+               const char *what, base_str *out, base_diag *diag);
   // Lines of `key: value` about this target (library version, CPU, features).
   void (*describe)(base_text *out);
 } cg_target;

@@ -79,7 +79,8 @@ typedef struct fathom_context_options {
   uint32_t threads;
 } fathom_context_options;
 
-FATHOM_API fathom_status fathom_context_create(const fathom_context_options *options, fathom_context **out);
+FATHOM_API fathom_status fathom_context_create(const fathom_context_options *options,
+                                               fathom_context **out);
 FATHOM_API void fathom_context_destroy(fathom_context *context);
 
 // ---- graphs -------------------------------------------------------------------------------------------
@@ -109,8 +110,10 @@ FATHOM_API fathom_status fathom_parse(fathom_context *context, const char *text,
 FATHOM_API void fathom_module_destroy(fathom_module *module);
 FATHOM_API uint32_t fathom_module_count(const fathom_module *module);
 // The graph of that name (without @); NULL when the module holds exactly one.
-FATHOM_API fathom_status fathom_module_graph(fathom_module *module, const char *name, fathom_graph **out);
-FATHOM_API fathom_graph *fathom_module_graph_at(fathom_module *module, uint32_t index); // NULL past the end
+FATHOM_API fathom_status fathom_module_graph(fathom_module *module, const char *name,
+                                             fathom_graph **out);
+FATHOM_API fathom_graph *fathom_module_graph_at(fathom_module *module,
+                                                uint32_t index); // NULL past the end
 
 FATHOM_API const char *fathom_graph_name(const fathom_graph *graph);
 // Binds a symbolic axis to a size >= 0. Compiled executables are not affected.
@@ -135,11 +138,11 @@ FATHOM_API void fathom_text_destroy(fathom_text *text);
 
 typedef struct fathom_optimize_options {
   size_t size;
-  const char *passes;      // comma-separated names; NULL: the cpu pipeline; "" only verifies
-  int print_after_all;     // the graph after each pass, in `log`
-  int verify_each;         // verify after each pass, and write a reproducer when a pass breaks the graph
-  int time_passes;         // microseconds for each pass, in `log`
-  const char *reproducer;  // where that goes; NULL: fathom-repro.fir
+  const char *passes;  // comma-separated names; NULL: the cpu pipeline; "" only verifies
+  int print_after_all; // the graph after each pass, in `log`
+  int verify_each; // verify after each pass, and write a reproducer when a pass breaks the graph
+  int time_passes; // microseconds for each pass, in `log`
+  const char *reproducer; // where that goes; NULL: fathom-repro.fir
 } fathom_optimize_options;
 
 // Runs graph passes and returns the new graph as text. `log` may be NULL.
@@ -155,15 +158,16 @@ typedef struct fathom_executable fathom_executable;
 
 typedef struct fathom_compile_options {
   size_t size;
-  const char *target;   // "cpu" (default) or "interp"
-  const char *cpu;      // -mcpu name; NULL or "host": this machine. Any CPU's code can be emitted; only
-                        // the baselines this machine has (x86-64, -v2, -v3, -v4) can be run.
+  const char *target; // "cpu" (default) or "interp"
+  const char *cpu; // -mcpu name; NULL or "host": this machine. Any CPU's code can be emitted; only
+                   // the baselines this machine has (x86-64, -v2, -v3, -v4) can be run.
   const char *schedule; // key=value,... over the default (docs/schedule.md); NULL: the default
   int verify_each;
 } fathom_compile_options;
 
 FATHOM_API fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,
-                                        const fathom_compile_options *options, fathom_executable **out);
+                                        const fathom_compile_options *options,
+                                        fathom_executable **out);
 FATHOM_API void fathom_executable_destroy(fathom_executable *executable);
 
 // What was made. `what`: graph (after the passes), kernel, llvm, asm, obj, report.
@@ -178,9 +182,9 @@ typedef struct fathom_executable_info {
   const char *schedule;        // of the first kernel, complete: parses back to the same schedule
   const char *schedule_source; // "default" or "given"
   uint32_t kernel_count;
-  int from_cache;             // the object came from the cache
-  double compile_us;          // wall time of fathom_compile
-  const char *kernel;         // name of the first kernel; "" for interp
+  int from_cache;     // the object came from the cache
+  double compile_us;  // wall time of fathom_compile
+  const char *kernel; // name of the first kernel; "" for interp
 } fathom_executable_info;
 
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
@@ -213,8 +217,8 @@ typedef struct fathom_dlpack_versioned {
 
 // The tensor inside a versioned capsule, which stays the owner. A major version other than 1 is
 // FATHOM_UNSUPPORTED; a read-only tensor with `for_writing` is FATHOM_INVALID.
-FATHOM_API fathom_status fathom_from_dlpack_versioned(const fathom_dlpack_versioned *managed, int for_writing,
-                                                      const DLTensor **out);
+FATHOM_API fathom_status fathom_from_dlpack_versioned(const fathom_dlpack_versioned *managed,
+                                                      int for_writing, const DLTensor **out);
 
 // Runs `count` independent calls of work(argument, index), index 0 .. count-1, on up to `concurrency` threads,
 // and returns when all are done.
@@ -222,14 +226,15 @@ typedef struct fathom_executor {
   size_t size;
   void *user;
   uint32_t concurrency; // how many calls can run at once, at least 1
-  void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index), void *argument);
+  void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index),
+                       void *argument);
 } fathom_executor;
 
 // Bytes of workspace fathom_run needs for these tensors (shapes and strides are read, data is not) and this
 // executor; NULL: the library's pool. 0 is possible.
-FATHOM_API fathom_status fathom_workspace_size(const fathom_executable *executable, const fathom_arg *args,
-                                               uint32_t arg_count, const fathom_executor *executor,
-                                               size_t *bytes);
+FATHOM_API fathom_status fathom_workspace_size(const fathom_executable *executable,
+                                               const fathom_arg *args, uint32_t arg_count,
+                                               const fathom_executor *executor, size_t *bytes);
 
 // Binds every parameter and every result exactly once and runs. The caller owns all memory; the call
 // allocates nothing on the cpu target, and is re-entrant as long as each call has its own outputs and
@@ -253,10 +258,10 @@ typedef struct fathom_check_result {
 
 typedef struct fathom_check_options {
   size_t size;
-  uint32_t seeds;         // random input sets; 0 means 3
-  int64_t dynamic_size;   // size of unbound row axes; 0 means 67
-  uint32_t misalign;      // place every tensor this many elements past a 64-byte boundary
-  int strided;            // rows and outer axes get padding between them
+  uint32_t seeds;       // random input sets; 0 means 3
+  int64_t dynamic_size; // size of unbound row axes; 0 means 67
+  uint32_t misalign;    // place every tensor this many elements past a 64-byte boundary
+  int strided;          // rows and outer axes get padding between them
   void (*report)(void *user, const fathom_check_result *result); // may be NULL
   void *user;
 } fathom_check_options;
@@ -264,8 +269,8 @@ typedef struct fathom_check_options {
 // Compiles the graph for the target, runs it on random inputs and compares every result with the interpreter.
 // FATHOM_OK with *failures == 0 when all are within bounds. Red zones around outputs are checked too.
 FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_graph *graph,
-                                      const fathom_compile_options *compile, const fathom_check_options *options,
-                                      uint32_t *failures);
+                                      const fathom_compile_options *compile,
+                                      const fathom_check_options *options, uint32_t *failures);
 
 typedef struct fathom_bench_options {
   size_t size;
@@ -279,15 +284,16 @@ typedef struct fathom_bench_result {
   double spread;                // (third quartile - first quartile) / median
   uint64_t bytes;               // that must move: every input read once, every output written once
   double gb_s;                  // bytes / median
-  double ceiling_gb_s;          // the best copy-like stream with the same read and write mix, same run
-  double of_ceiling;            // gb_s / ceiling_gb_s
+  double ceiling_gb_s; // the best copy-like stream with the same read and write mix, same run
+  double of_ceiling;   // gb_s / ceiling_gb_s
   uint32_t runs, threads;
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one it was
 // compiled from.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
-                                      const fathom_executable *executable, const fathom_bench_options *options,
+                                      const fathom_executable *executable,
+                                      const fathom_bench_options *options,
                                       fathom_bench_result *result);
 
 // Version, targets, the CPU, libraries found and missing, the cache folder: lines of `key: value`.

@@ -62,15 +62,15 @@ typedef enum ir_shape {
   IR_SHAPE_RENAME, // `over` replaced by `to`, of the same size
 } ir_shape;
 
-enum { // attributes, in braces after the operands
-  IR_ATTR_EPS = 1,     // eps = NUMBER >= 0; default 1e-5
-  IR_ATTR_VALUE = 2,   // value = NUMBER or [NUMBER, ...]; needed
-  IR_ATTR_START = 4,   // start = INT >= 0; default 0
-  IR_ATTR_CALLEE = 8,  // the @name after `call`; needed
+enum {                // attributes, in braces after the operands
+  IR_ATTR_EPS = 1,    // eps = NUMBER >= 0; default 1e-5
+  IR_ATTR_VALUE = 2,  // value = NUMBER or [NUMBER, ...]; needed
+  IR_ATTR_START = 4,  // start = INT >= 0; default 0
+  IR_ATTR_CALLEE = 8, // the @name after `call`; needed
 };
 #define IR_DEFAULT_EPS 1e-5
 
-enum { // facts
+enum {                     // facts
   IR_FACT_COMMUTATIVE = 1, // operands may swap
   IR_FACT_COMPOSITE = 2,   // passes expand it into simpler ops before a kernel is made
   IR_FACT_SUM = 4,         // linear reduction: the sum over `over` of the product of its operands
@@ -115,12 +115,13 @@ typedef struct ir_node {
   uint32_t value_count; // constant: 1, or the size of its only axis
   const double *values;
   base_str callee;
-  int32_t kernel; // the kernel this node was fused into (attribute kernel = K); IR_NO_KERNEL before that
+  int32_t
+      kernel; // the kernel this node was fused into (attribute kernel = K); IR_NO_KERNEL before that
   // Parameters only: memory order of the axes, outermost first (layout(...)); the type's order when not given.
   bool has_layout;
   ir_axis layout[IR_MAX_RANK];
-  base_str name; // without %
-  base_loc loc;  // the op keyword (parameters: the name)
+  base_str name;                // without %
+  base_loc loc;                 // the op keyword (parameters: the name)
   const base_loc *operand_locs; // one for each operand, or NULL for built nodes
   base_loc type_loc;
 } ir_node;
@@ -184,7 +185,8 @@ ir_module *ir_parse(base_arena *arena, base_str text, base_diag *diag);
 // The graph as text that parses back to the same graph.
 void ir_print(const ir_graph *graph, base_text *out);
 void ir_print_type(const ir_graph *graph, const ir_type *type, base_text *out);
-void ir_print_node(const ir_graph *graph, ir_value value, base_text *out); // one statement, no newline
+void ir_print_node(const ir_graph *graph, ir_value value,
+                   base_text *out); // one statement, no newline
 
 // ---- verifier -----------------------------------------------------------------------------------------
 

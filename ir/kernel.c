@@ -21,7 +21,9 @@ uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes
 
 // ---- tiles --------------------------------------------------------------------------------------------
 
-enum { MAX_POINTS = 48 }; // values kept at once for each root: beyond that registers spill for nothing
+enum {
+  MAX_POINTS = 48
+}; // values kept at once for each root: beyond that registers spill for nothing
 
 static bool is_accumulated(const kir_sweep *sweep, uint32_t i) {
   for (uint32_t j = 0; j < sweep->roots.count; j++)
@@ -33,7 +35,8 @@ static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uin
   const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
   const kir_schedule *schedule = &kernel->schedule;
   if ((int32_t)i == sweep->lane) return sweep->scalar ? 1 : schedule->unroll;
-  if (is_accumulated(sweep, i)) return axis->hidden ? schedule->unroll : sweep->scalar ? schedule->mix_unroll : 1;
+  if (is_accumulated(sweep, i))
+    return axis->hidden ? schedule->unroll : sweep->scalar ? schedule->mix_unroll : 1;
   if (axis->hidden) return 1;
   return axis->source ? schedule->source_tile : schedule->query_tile;
 }
@@ -89,7 +92,8 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
     const ir_node *node = &kernel->graph->nodes.data[i];
     const ir_op_info *info = ir_op_get(node->op);
     if (node->kernel != kernel->index || !has_row(kernel, &node->type)) continue;
-    if (!(info->facts & IR_FACT_VIEW) && node->op != IR_CAST) cost.flops += work_elements(kernel, node);
+    if (!(info->facts & IR_FACT_VIEW) && node->op != IR_CAST)
+      cost.flops += work_elements(kernel, node);
   }
   return cost;
 }
@@ -100,7 +104,8 @@ static const char *axis_name(const kir_kernel *kernel, ir_axis axis, base_text *
   return base_str_copy(out->arena, kernel->graph->axes.data[axis.index].name).data;
 }
 
-static void print_axes(const kir_kernel *kernel, const ir_axis *axes, uint32_t count, base_text *out) {
+static void print_axes(const kir_kernel *kernel, const ir_axis *axes, uint32_t count,
+                       base_text *out) {
   for (uint32_t i = 0; i < count; i++)
     base_text_printf(out, "%s%s", i ? ", " : "", axis_name(kernel, axes[i], out));
 }
@@ -113,13 +118,15 @@ static void print_args(const kir_kernel *kernel, base_text *out) {
     ir_print_type(kernel->graph, &node->type, out);
     if (arg->temporary) base_text_printf(out, " temporary");
     if (arg->unit_position >= 0)
-      base_text_printf(out, " unit %s", axis_name(kernel, node->type.axes[arg->unit_position], out));
+      base_text_printf(out, " unit %s",
+                       axis_name(kernel, node->type.axes[arg->unit_position], out));
     base_text_printf(out, "%s\n", arg->sliced ? " sliced" : "");
   }
 }
 
 static void print_sweep_head(const kir_kernel *kernel, const kir_sweep *sweep, base_text *out) {
-  base_text_printf(out, "  %s %s level %u over (", sweep->phase == KIR_PREPARE ? "once" : "each row",
+  base_text_printf(out, "  %s %s level %u over (",
+                   sweep->phase == KIR_PREPARE ? "once" : "each row",
                    sweep->scalar ? "scalars" : "sweep", sweep->level);
   for (uint32_t i = 0; i < sweep->loop_count; i++) {
     const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
@@ -140,8 +147,8 @@ static bool is_here(const kir_sweep *sweep, ir_value value) {
 }
 
 // The values computed in place come before the root that needs them.
-static void print_tree(const kir_kernel *kernel, const kir_sweep *sweep, ir_value value, bool *printed,
-                       bool top, base_text *out) {
+static void print_tree(const kir_kernel *kernel, const kir_sweep *sweep, ir_value value,
+                       bool *printed, bool top, base_text *out) {
   const kir_value *info = &kernel->values[value.index];
   const ir_node *node = ir_node_of(kernel->graph, value);
   if (printed[value.index] || node->op == IR_PARAM) {

@@ -40,8 +40,8 @@ void kir_schedule_describe(base_text *out);
 typedef enum kir_phase { KIR_PREPARE, KIR_BODY, KIR_PHASE_COUNT } kir_phase;
 
 typedef enum kir_place {
-  KIR_NOWHERE, // not part of this kernel
-  KIR_INLINE,  // computed wherever it is used
+  KIR_NOWHERE,  // not part of this kernel
+  KIR_INLINE,   // computed wherever it is used
   KIR_ARGUMENT, // memory of the caller
   KIR_SHARED,   // f32 array filled by prepare, read by all workers
   KIR_SCRATCH,  // f32 array of one worker, filled for each row
@@ -90,7 +90,7 @@ typedef struct kir_sweep {
   uint32_t level;
   uint32_t loop_count;
   ir_axis loops[KIR_MAX_LOOPS]; // outermost first
-  int32_t lane;               // index into loops; -1: no vectors
+  int32_t lane;                 // index into loops; -1: no vectors
   BASE_VECTOR(kir_root) roots;
 } kir_sweep;
 

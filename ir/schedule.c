@@ -62,8 +62,8 @@ static bool parse_one(base_str item, kir_schedule *schedule, base_diag *diag) {
     unknown_knob(name, diag);
     return false;
   }
-  base_str number = base_str_copy(
-      diag->arena, (base_str){equals + 1, item.length - name.length - 1});
+  base_str number =
+      base_str_copy(diag->arena, (base_str){equals + 1, item.length - name.length - 1});
   char *end;
   long long value = strtoll(number.data, &end, 10);
   if (number.length == 0 || *end != '\0' || value < knobs[i].low || value > knobs[i].high) {
@@ -85,7 +85,8 @@ bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *dia
     text += length + (text[length] == ',');
   }
   if (ok && (parsed.vector & (parsed.vector - 1))) {
-    base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld", (long long)parsed.vector);
+    base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld",
+               (long long)parsed.vector);
     base_hint(diag, "vector is a power of two, or 0 for what the CPU has");
     ok = false;
   }

@@ -39,13 +39,15 @@ static bool stands_for(const ir_graph *graph, const ir_node *node, uint32_t i) {
 
 typedef bool (*rule)(const ir_graph *graph, const ir_node *node, ir_value *with);
 
-static bool identity_right(const ir_graph *graph, const ir_node *node, double value, ir_value *with) {
+static bool identity_right(const ir_graph *graph, const ir_node *node, double value,
+                           ir_value *with) {
   if (!is_constant(operand(graph, node, 1), value) || !stands_for(graph, node, 0)) return false;
   *with = node->operands[0];
   return true;
 }
 
-static bool identity_left(const ir_graph *graph, const ir_node *node, double value, ir_value *with) {
+static bool identity_left(const ir_graph *graph, const ir_node *node, double value,
+                          ir_value *with) {
   if (!is_constant(operand(graph, node, 0), value) || !stands_for(graph, node, 1)) return false;
   *with = node->operands[1];
   return true;
@@ -114,8 +116,13 @@ static bool fold(pass_rewrite *rewrite, const ir_node *node, ir_value *with) {
   }
   double *result = base_new(rewrite->graph->arena, double);
   *result = ir_dtype_round(node->type.dtype, ir_op_evaluate(node->op, values[0], values[1]));
-  ir_node constant = {.op = IR_CONSTANT, .type = node->type, .kernel = IR_NO_KERNEL, .value_count = 1,
-                      .values = result, .name = node->name, .loc = node->loc};
+  ir_node constant = {.op = IR_CONSTANT,
+                      .type = node->type,
+                      .kernel = IR_NO_KERNEL,
+                      .value_count = 1,
+                      .values = result,
+                      .name = node->name,
+                      .loc = node->loc};
   *with = ir_build_node(rewrite->graph, &constant);
   return true;
 }
@@ -139,13 +146,16 @@ static bool same_operands(const ir_node *a, const ir_node *b) {
 
 static bool same_node(const ir_node *a, const ir_node *b) {
   if (a->op != b->op || a->operand_count != b->operand_count || a->type.dtype != b->type.dtype ||
-      a->type.rank != b->type.rank || a->over_count != b->over_count || a->to_count != b->to_count ||
-      a->kernel != b->kernel || a->eps != b->eps || a->start != b->start ||
-      a->value_count != b->value_count || (ir_op_get(a->op)->facts & IR_FACT_OPAQUE))
+      a->type.rank != b->type.rank || a->over_count != b->over_count ||
+      a->to_count != b->to_count || a->kernel != b->kernel || a->eps != b->eps ||
+      a->start != b->start || a->value_count != b->value_count ||
+      (ir_op_get(a->op)->facts & IR_FACT_OPAQUE))
     return false;
-  return same_axes(a->type.rank, a->type.axes, b->type.axes) && same_axes(a->over_count, a->over, b->over) &&
-         same_axes(a->to_count, a->to, b->to) && same_operands(a, b) &&
-         (a->value_count == 0 || memcmp(a->values, b->values, a->value_count * sizeof(double)) == 0);
+  return same_axes(a->type.rank, a->type.axes, b->type.axes) &&
+         same_axes(a->over_count, a->over, b->over) && same_axes(a->to_count, a->to, b->to) &&
+         same_operands(a, b) &&
+         (a->value_count == 0 ||
+          memcmp(a->values, b->values, a->value_count * sizeof(double)) == 0);
 }
 
 // Linear search is enough: graphs have tens of nodes.

@@ -104,7 +104,8 @@ static ir_value sum_of_rows(ir_graph *graph, const ir_node *node, factor_list *r
 }
 
 // False when there is nothing to move.
-static bool factor_dot(ir_graph *graph, const ir_node *node, const ir_value *operands, ir_value *result) {
+static bool factor_dot(ir_graph *graph, const ir_node *node, const ir_value *operands,
+                       ir_value *result) {
   factor_list all = {0}, rows = {0}, scalars = {0};
   collect_factors(graph, operands[0], &all);
   collect_factors(graph, operands[1], &all);
@@ -115,7 +116,8 @@ static bool factor_dot(ir_graph *graph, const ir_node *node, const ir_value *ope
   ir_value value = sum_of_rows(graph, node, &rows);
   for (uint32_t i = 0; i < scalars.count; i++) {
     bool last = i + 1 == scalars.count;
-    value = ir_build_binary(graph, IR_MUL, value, scalars.data[i], last ? node->type.dtype : IR_F32);
+    value =
+        ir_build_binary(graph, IR_MUL, value, scalars.data[i], last ? node->type.dtype : IR_F32);
   }
   *result = value;
   return true;

@@ -20,8 +20,8 @@ static bool check_opaque(const ir_graph *graph, base_diag *diag) {
   for (uint32_t i = 0; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
     if (!(ir_op_get(node->op)->facts & IR_FACT_OPAQUE)) continue;
-    base_error_status(diag, BASE_UNSUPPORTED, node->loc, "call @%.*s cannot become part of a kernel",
-                      BASE_FMT(node->callee));
+    base_error_status(diag, BASE_UNSUPPORTED, node->loc,
+                      "call @%.*s cannot become part of a kernel", BASE_FMT(node->callee));
     base_hint(diag, "make the parts before and after the call graphs of their own");
     return false;
   }
@@ -44,8 +44,12 @@ static ir_graph *store_constant_results(const ir_graph *graph) {
     ir_value old = graph->results.data[i], value = pass_mapped(&rewrite, old);
     const ir_node *node = ir_node_of(graph, old);
     if (node->op == IR_CONSTANT || node->op == IR_PARAM) {
-      ir_node copy = {.op = IR_CAST, .type = node->type, .operand_count = 1, .operands = &value,
-                      .kernel = IR_NO_KERNEL, .loc = node->loc};
+      ir_node copy = {.op = IR_CAST,
+                      .type = node->type,
+                      .operand_count = 1,
+                      .operands = &value,
+                      .kernel = IR_NO_KERNEL,
+                      .loc = node->loc};
       value = ir_build_node(rewrite.graph, &copy);
       // Hosts bind the result by its name, so the name goes with it.
       ir_node *nodes = rewrite.graph->nodes.data;

@@ -25,8 +25,8 @@ static uint32_t operand_domain(const pass_lowering *lowering, const ir_node *nod
   const ir_node *first = ir_node_of(lowering->graph, node->operands[widest]);
   count = kir_refine(lowering->kernel, &first->type, axes, 0);
   for (uint32_t i = 0; i < node->operand_count; i++)
-    count = kir_refine(lowering->kernel, &ir_node_of(lowering->graph, node->operands[i])->type, axes,
-                       count);
+    count = kir_refine(lowering->kernel, &ir_node_of(lowering->graph, node->operands[i])->type,
+                       axes, count);
   return count;
 }
 
@@ -166,8 +166,9 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
   kir_kernel *kernel = base_new(graph->arena, kir_kernel);
   kernel->graph = graph;
   kernel->index = index;
-  kernel->name = index == 0 ? graph->name
-                            : base_str_format(graph->arena, "%.*s.%d", BASE_FMT(graph->name), index);
+  kernel->name = index == 0
+                     ? graph->name
+                     : base_str_format(graph->arena, "%.*s.%d", BASE_FMT(graph->name), index);
   kernel->schedule = *schedule;
   kernel->values = base_new_array(graph->arena, kir_value, graph->nodes.count);
   pass_lowering lowering = {.kernel = kernel, .graph = graph, .arena = graph->arena, .diag = diag};

@@ -20,7 +20,8 @@ void pass_lower_places(pass_lowering *lowering);
 void pass_lower_sweeps(pass_lowering *lowering);
 
 // Facts about nodes that the steps share.
-bool pass_is_reduction(const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
+bool pass_is_reduction(
+    const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
 uint64_t pass_over_set(const ir_node *node);
 // The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction of row
 // values over other than hidden axes) reduces inside the point, so its domain is its result's.
@@ -29,6 +30,7 @@ uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axe
 // The axis a domain is spread over lanes along; -1 when it has none. Index into `axes`.
 int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *axes,
                   uint32_t count);
-bool pass_is_staged(const pass_lowering *lowering, ir_value value); // reduces a row value over hidden axes
+bool pass_is_staged(const pass_lowering *lowering,
+                    ir_value value); // reduces a row value over hidden axes
 
 #endif

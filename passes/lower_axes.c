@@ -68,8 +68,10 @@ static void find_factors(pass_lowering *lowering) {
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     if (!lowering->member[i]) continue;
-    if (node->op == IR_SPLIT_AXIS) set_factors(&kernel->axes[node->over[0].index], node->to_count, node->to);
-    if (node->op == IR_MERGE_AXES) set_factors(&kernel->axes[node->to[0].index], node->over_count, node->over);
+    if (node->op == IR_SPLIT_AXIS)
+      set_factors(&kernel->axes[node->over[0].index], node->to_count, node->to);
+    if (node->op == IR_MERGE_AXES)
+      set_factors(&kernel->axes[node->to[0].index], node->over_count, node->over);
   }
   if (factors_clash(lowering))
     for (uint32_t i = 0; i < lowering->graph->axes.count; i++)
@@ -119,13 +121,15 @@ static void find_breaks(pass_lowering *lowering) {
       const ir_node *node = &lowering->graph->nodes.data[i];
       if (!lowering->member[i]) continue;
       if (node->op == IR_CONCAT) changed |= concat_breaks(lowering, node);
-      if (node->op == IR_SLICE) changed |= shift_breaks(lowering, node->over[0], node->to[0], -node->start);
+      if (node->op == IR_SLICE)
+        changed |= shift_breaks(lowering, node->over[0], node->to[0], -node->start);
       if (node->op == IR_RENAME) changed |= shift_breaks(lowering, node->over[0], node->to[0], 0);
     }
   }
   for (uint32_t i = 0; i < lowering->graph->axes.count; i++) {
     kir_axis *axis = &lowering->kernel->axes[i];
-    if (axis->breaks.count) qsort(axis->breaks.data, axis->breaks.count, sizeof(int64_t), compare_breaks);
+    if (axis->breaks.count)
+      qsort(axis->breaks.data, axis->breaks.count, sizeof(int64_t), compare_breaks);
   }
 }
 

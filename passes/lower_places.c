@@ -16,10 +16,12 @@ static void find_packed(pass_lowering *lowering) {
   if (lowering->kernel->schedule.lanes != KIR_LANES_QUERY || !lowering->rows) return;
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
-    if (!lowering->member[i] || node->operand_count != 2 || !pass_is_staged(lowering, (ir_value){i}))
+    if (!lowering->member[i] || node->operand_count != 2 ||
+        !pass_is_staged(lowering, (ir_value){i}))
       continue;
     for (uint32_t j = 0; j < 2; j++) {
-      uint64_t own = axes_of(lowering, node->operands[j]), other = axes_of(lowering, node->operands[1 - j]);
+      uint64_t own = axes_of(lowering, node->operands[j]),
+               other = axes_of(lowering, node->operands[1 - j]);
       uint64_t queries = own & ~other & ~lowering->hidden & ir_type_axes(&node->type);
       const ir_node *operand = ir_node_of(lowering->graph, node->operands[j]);
       if (queries && !(own & lowering->rows) && operand->op != IR_CONSTANT)
@@ -36,7 +38,8 @@ static void find_levels(pass_lowering *lowering) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     kir_value *value = &values[i];
     value->row = (ir_type_axes(&node->type) & lowering->hidden) != 0;
-    value->phase = lowering->rows && !(ir_type_axes(&node->type) & lowering->rows) ? KIR_PREPARE : KIR_BODY;
+    value->phase =
+        lowering->rows && !(ir_type_axes(&node->type) & lowering->rows) ? KIR_PREPARE : KIR_BODY;
     if (!lowering->member[i]) continue;
     for (uint32_t j = 0; j < node->operand_count; j++) {
       const kir_value *operand = &values[node->operands[j].index];
@@ -51,10 +54,10 @@ static void find_levels(pass_lowering *lowering) {
 
 // Where a value is evaluated when it is not stored: the sweep of its user, or of its user's user.
 typedef struct usage {
-  uint32_t count;          // users
-  uint64_t site;           // the one sweep that evaluates it; 0 for none
-  bool many_sites;         // more than one does
-  bool by_row, by_body;    // a row sweep needs it; the body needs it
+  uint32_t count;       // users
+  uint64_t site;        // the one sweep that evaluates it; 0 for none
+  bool many_sites;      // more than one does
+  bool by_row, by_body; // a row sweep needs it; the body needs it
 } usage;
 
 static uint64_t site_of(const pass_lowering *lowering, uint32_t index) {

@@ -36,7 +36,8 @@ static bool view_vectorizes(const pass_lowering *lowering, const ir_node *node, 
   case IR_MERGE_AXES:
     if ((at.lanes & ir_axis_bit(to)) && !(at.composed & ir_axis_bit(to))) return false;
     break;
-  default: break;
+  default:
+    break;
   }
   for (uint32_t i = 0; i < node->operand_count; i++)
     if (!vectorizes(lowering, node->operands[i], at, false)) return false;
@@ -78,7 +79,8 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
     const kir_axis *whole = &lowering->kernel->axes[i];
     if (!whole->factor_count) continue;
     at.composed |= ir_axis_bit((ir_axis){i});
-    if (whole->factors[whole->factor_count - 1].index == lane.index) at.lanes |= ir_axis_bit((ir_axis){i});
+    if (whole->factors[whole->factor_count - 1].index == lane.index)
+      at.lanes |= ir_axis_bit((ir_axis){i});
   }
   if (!vectorizes(lowering, value, at, true)) result.lane = -1;
   return result;
@@ -113,8 +115,9 @@ static bool is_chain(const kir_sweep *sweep, uint64_t accumulates) {
 }
 
 static bool joins(const kir_sweep *sweep, const kir_value *value, const shape *wanted) {
-  if (sweep->scalar || !wanted->count || sweep->phase != value->phase || sweep->level != value->level ||
-      sweep->loop_count != wanted->count || !is_chain(sweep, wanted->accumulates))
+  if (sweep->scalar || !wanted->count || sweep->phase != value->phase ||
+      sweep->level != value->level || sweep->loop_count != wanted->count ||
+      !is_chain(sweep, wanted->accumulates))
     return false;
   uint64_t set = 0;
   for (uint32_t i = 0; i < sweep->loop_count; i++)
@@ -135,8 +138,11 @@ static void add_root(builder *build, uint32_t index, bool scalar) {
       break;
     }
   if (chosen == kernel->sweeps.count) {
-    kir_sweep sweep = {.phase = value->phase, .scalar = scalar, .level = value->level,
-                       .loop_count = wanted.count, .lane = wanted.lane};
+    kir_sweep sweep = {.phase = value->phase,
+                       .scalar = scalar,
+                       .level = value->level,
+                       .loop_count = wanted.count,
+                       .lane = wanted.lane};
     for (uint32_t i = 0; i < wanted.count; i++)
       sweep.loops[i] = wanted.axes[i];
     base_push(build->lowering->arena, &kernel->sweeps, sweep);
@@ -190,7 +196,8 @@ static void add_roots(builder *build, kir_phase phase, uint32_t level, bool scal
     const kir_value *value = &lowering->kernel->values[i];
     if (value->phase != phase || value->level != level) continue;
     bool is_scalar = !value->row && !pass_is_staged(lowering, (ir_value){i});
-    bool stored = value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
+    bool stored =
+        value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
     build->after[i] = last_read(build, ir_node_of(lowering->graph, (ir_value){i}));
     if (stored && is_scalar == scalar) add_root(build, i, scalar);
   }

@@ -29,8 +29,9 @@ const pass_info *pass_at(uint32_t index); // NULL past the end
 
 typedef struct pass_options {
   bool print_after_all, verify_each, time_passes;
-  const char *reproducer; // file for the graph and the pipeline when a pass fails or breaks the graph
-  base_text *log;         // where dumps and times go; NULL: nowhere
+  const char
+      *reproducer; // file for the graph and the pipeline when a pass fails or breaks the graph
+  base_text *log;  // where dumps and times go; NULL: nowhere
 } pass_options;
 
 // The pipeline that ends in one graph ready for the cpu target, as a comma-separated list.

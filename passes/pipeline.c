@@ -10,10 +10,16 @@
 
 const char pass_cpu_pipeline[] = "canonicalize,factor-norm,online-softmax,canonicalize,fuse";
 
-enum { NONE = 0, CANONICAL = PASS_FACT_CANONICAL, PRIMITIVE = PASS_FACT_PRIMITIVE, FUSED = PASS_FACT_FUSED };
+enum {
+  NONE = 0,
+  CANONICAL = PASS_FACT_CANONICAL,
+  PRIMITIVE = PASS_FACT_PRIMITIVE,
+  FUSED = PASS_FACT_FUSED
+};
 
 static const pass_info passes[] = {
-#define PASS(function, name, needs, gives, breaks, summary) {name, needs, gives, breaks, function, summary},
+#define PASS(function, name, needs, gives, breaks, summary)                                        \
+  {name, needs, gives, breaks, function, summary},
 #include "passes/passes.def"
 #undef PASS
 };
@@ -29,7 +35,9 @@ static const struct {
     {PASS_FACT_FUSED, "a fused graph", "run fuse before it"},
 };
 
-const pass_info *pass_at(uint32_t index) { return index < PASS_COUNT ? &passes[index] : NULL; }
+const pass_info *pass_at(uint32_t index) {
+  return index < PASS_COUNT ? &passes[index] : NULL;
+}
 
 const pass_info *pass_find(base_str name) {
   for (uint32_t i = 0; i < PASS_COUNT; i++)

@@ -9,7 +9,9 @@ pass_rewrite pass_rewrite_begin(const ir_graph *old) {
   return rewrite;
 }
 
-ir_value pass_mapped(const pass_rewrite *rewrite, ir_value old) { return rewrite->map[old.index]; }
+ir_value pass_mapped(const pass_rewrite *rewrite, ir_value old) {
+  return rewrite->map[old.index];
+}
 
 void pass_set(pass_rewrite *rewrite, ir_value old, ir_value new_value) {
   rewrite->map[old.index] = new_value;
@@ -38,8 +40,13 @@ static bool same_type(const ir_type *a, const ir_type *b) {
 void pass_replace(pass_rewrite *rewrite, ir_value old, ir_value new_value) {
   const ir_node *wanted = ir_node_of(rewrite->old, old);
   if (!same_type(&wanted->type, &ir_node_of(rewrite->graph, new_value)->type)) {
-    ir_node cast = {.op = IR_CAST, .type = wanted->type, .operand_count = 1, .operands = &new_value,
-                    .kernel = IR_NO_KERNEL, .name = wanted->name, .loc = wanted->loc};
+    ir_node cast = {.op = IR_CAST,
+                    .type = wanted->type,
+                    .operand_count = 1,
+                    .operands = &new_value,
+                    .kernel = IR_NO_KERNEL,
+                    .name = wanted->name,
+                    .loc = wanted->loc};
     new_value = ir_build_node(rewrite->graph, &cast);
   } else if (new_value.index + 1 == rewrite->graph->nodes.count) {
     // Freshly built for this node, so the dump keeps the name people wrote.

@@ -15,7 +15,8 @@ static void mark_inputs(const ir_graph *graph, int32_t kernel, bool *input) {
     if (!in_kernel(node, kernel)) continue;
     for (uint32_t j = 0; j < node->operand_count; j++) {
       const ir_node *from = ir_node_of(graph, node->operands[j]);
-      if (from->op != IR_CONSTANT && !in_kernel(from, kernel)) input[node->operands[j].index] = true;
+      if (from->op != IR_CONSTANT && !in_kernel(from, kernel))
+        input[node->operands[j].index] = true;
     }
   }
 }
@@ -128,8 +129,7 @@ static bool cut_alike(const ir_graph *graph, const bool *input, uint64_t axis, u
 uint64_t pass_row_axes(const ir_graph *graph, int32_t kernel) {
   bool *input = base_new_array(graph->arena, bool, graph->nodes.count);
   mark_inputs(graph, kernel, input);
-  uint64_t candidates =
-      kernel_independent_axes(graph, kernel, pass_hidden_axes(graph, kernel));
+  uint64_t candidates = kernel_independent_axes(graph, kernel, pass_hidden_axes(graph, kernel));
   uint64_t rows = 0, best = 0;
   double least = INFINITY;
   for (uint32_t i = 0; i < graph->axes.count; i++) {

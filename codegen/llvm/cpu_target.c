@@ -28,7 +28,8 @@ static bool link_kernels(cpu_code *code, const cpu_plan *plan, rt_program *progr
   rt_kernel *kernels = (rt_kernel *)program->kernels;
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
     void *body = cpu_code_symbol(code, plan->kernels[i].body);
-    void *prepare = plan->kernels[i].prepare ? cpu_code_symbol(code, plan->kernels[i].prepare) : NULL;
+    void *prepare =
+        plan->kernels[i].prepare ? cpu_code_symbol(code, plan->kernels[i].prepare) : NULL;
     if (!body || (plan->kernels[i].prepare && !prepare)) return false;
     memcpy(&kernels[i].body, &body, sizeof body); // ISO C has no cast from void * to a function
     memcpy(&kernels[i].prepare, &prepare, sizeof prepare);
@@ -79,7 +80,8 @@ static bool can_run(const cpu_machine *machine, base_diag *diag) {
 static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_options *options,
                             base_diag *diag) {
   cpu_machine machine;
-  if (!cpu_machine_open(arena, options->cpu, &machine, diag) || !can_run(&machine, diag)) return NULL;
+  if (!cpu_machine_open(arena, options->cpu, &machine, diag) || !can_run(&machine, diag))
+    return NULL;
   cpu_plan *plan = cpu_plan_create(arena, graph, options, diag);
   if (!plan) return NULL;
   cpu_artefact *artefact = calloc(1, sizeof *artefact);
@@ -103,7 +105,8 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
                                  .release = release_artefact,
                                  .owner = artefact};
   artefact->arena.escape = NULL;
-  if (obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return &artefact->base;
+  if (obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag))
+    return &artefact->base;
   release_artefact(&artefact->base);
   return NULL;
 }
@@ -125,14 +128,15 @@ static bool emit_text(base_arena *arena, const cpu_plan *plan, const cpu_machine
   return true;
 }
 
-static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options, const char *what,
-                 base_str *out, base_diag *diag) {
+static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                 const char *what, base_str *out, base_diag *diag) {
   static const char *const kinds[] = {"kernel", "llvm", "asm", "obj", "report"};
   bool known = false;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     known |= strcmp(what, kinds[i]) == 0;
   if (!known) {
-    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "the cpu target does not emit '%s'", what);
+    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "the cpu target does not emit '%s'",
+                      what);
     base_hint(diag, "it emits graph, kernel, llvm, asm, obj and report");
     return false;
   }
@@ -150,7 +154,12 @@ static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *opt
          emit_text(arena, plan, &machine, what, out, diag);
 }
 
-static const cg_target cpu_target = {
-    .name = "cpu", .abi = CG_ABI, .compile = compile, .emit = emit, .describe = cpu_machine_describe};
+static const cg_target cpu_target = {.name = "cpu",
+                                     .abi = CG_ABI,
+                                     .compile = compile,
+                                     .emit = emit,
+                                     .describe = cpu_machine_describe};
 
-__attribute__((visibility("default"))) const cg_target *fathom_cpu_target(void) { return &cpu_target; }
+__attribute__((visibility("default"))) const cg_target *fathom_cpu_target(void) {
+  return &cpu_target;
+}

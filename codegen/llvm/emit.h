@@ -11,9 +11,9 @@
 #include "ir/kernel.h"
 
 typedef struct emit_point {
-  LLVMValueRef index[IR_MAX_AXES];           // i64; of a lane axis the first lane's
+  LLVMValueRef index[IR_MAX_AXES];             // i64; of a lane axis the first lane's
   int64_t low[IR_MAX_AXES], high[IR_MAX_AXES]; // low <= index < high is known
-  uint64_t lanes;    // axes whose index runs along the lanes
+  uint64_t lanes;                              // axes whose index runs along the lanes
   uint64_t composed; // axes whose index was put together from their factors, which are set too
   uint32_t width;    // lanes of the vectors at this point
   uint32_t block;    // which vector of the step it is
@@ -46,9 +46,9 @@ typedef struct emitter {
   bool x86;
   // The function being emitted.
   LLVMValueRef function, pointers, strides, shared, scratch, row;
-  LLVMBasicBlockRef entry; // where allocas go
+  LLVMBasicBlockRef entry;                  // where allocas go
   LLVMValueRef streamable[IR_MAX_OPERANDS]; // for each argument: i1, may be stored past the cache
-  bool prefetching; // loads of the current sweep prefetch the rows ahead
+  bool prefetching;                         // loads of the current sweep prefetch the rows ahead
   BASE_VECTOR(emit_memo) memo;
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
@@ -57,8 +57,8 @@ typedef struct emitter {
 
 // Adds to the module `void BODY(ptr pointers, ptr strides, i64 begin, i64 end, ptr shared, ptr scratch)` and,
 // unless `prepare` is NULL, `void PREPARE(ptr pointers, ptr strides, ptr shared, ptr scratch)`.
-void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel, const char *body,
-                 const char *prepare, uint32_t width, bool x86);
+void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
+                 const char *body, const char *prepare, uint32_t width, bool x86);
 
 // ---- sweeps (emit_sweep.c) ----------------------------------------------------------------------------
 
@@ -107,12 +107,13 @@ LLVMValueRef emit_splat(emitter *e, LLVMValueRef value, uint32_t width);
 LLVMValueRef emit_constant(emitter *e, double value, uint32_t width);
 LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_fma(emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
-LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value);   // stays f32
-LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value);  // rounded f32 to bits as stored
-LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored);  // to f32
+LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value); // stays f32
+LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype,
+                         LLVMValueRef value); // rounded f32 to bits as stored
+LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored); // to f32
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width);
-LLVMValueRef emit_intrinsic(emitter *e, const char *name, LLVMTypeRef overload, LLVMValueRef *arguments,
-                            uint32_t count);
+LLVMValueRef emit_intrinsic(emitter *e, const char *name, LLVMTypeRef overload,
+                            LLVMValueRef *arguments, uint32_t count);
 LLVMValueRef emit_i64(emitter *e, int64_t value);
 
 // ---- loops (emit_loop.c) ------------------------------------------------------------------------------
@@ -126,7 +127,8 @@ typedef struct emit_loop {
 } emit_loop;
 
 // A loop index = low, low + step, ... < high that runs at least once. `initial` has `carried` values.
-emit_loop emit_loop_begin(emitter *e, LLVMValueRef low, uint32_t carried, const LLVMValueRef *initial);
+emit_loop emit_loop_begin(emitter *e, LLVMValueRef low, uint32_t carried,
+                          const LLVMValueRef *initial);
 // `next` are the carried values at the end of the body; out come their values after the loop.
 void emit_loop_end(emitter *e, emit_loop *loop, LLVMValueRef high, int64_t step,
                    const LLVMValueRef *next);

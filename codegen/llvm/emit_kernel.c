@@ -97,8 +97,8 @@ static void emit_body(emitter *e, const char *name) {
   finish_function(e);
 }
 
-void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel, const char *body,
-                 const char *prepare, uint32_t width, bool x86) {
+void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
+                 const char *body, const char *prepare, uint32_t width, bool x86) {
   emitter *e = base_new(arena, emitter);
   e->arena = arena;
   e->kernel = kernel;

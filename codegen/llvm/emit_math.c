@@ -104,7 +104,8 @@ static LLVMValueRef power_of_two(emitter *e, LLVMValueRef n) {
 // polynomial of degree 7 leaves a relative error below 1e-8 on |r| <= 0.347. NaN passes through: compares with NaN are
 // false, so the clamps keep it.
 static LLVMValueRef build_exp(emitter *e, LLVMValueRef x) {
-  static const double taylor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0};
+  static const double taylor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                                  1.0 / 6,    0.5,       1.0,       1.0};
   uint32_t width = emit_width(x);
   LLVMBuilderRef b = e->builder;
   LLVMValueRef low = emit_constant(e, -150.0, width), high = emit_constant(e, 100.0, width);
@@ -139,11 +140,11 @@ static LLVMValueRef build_log(emitter *e, LLVMValueRef x) {
   // Shifts the range of the mantissa from [1, 2) to [sqrt(1/2), sqrt(2)): 0x3f3504f3 is sqrt(1/2).
   LLVMValueRef moved = LLVMBuildSub(b, bits, int_constant(e, 0x3f3504f3, width), "");
   LLVMValueRef n = LLVMBuildAShr(b, moved, int_constant(e, 23, width), "");
-  LLVMValueRef mantissa = as_float(
-      e, LLVMBuildSub(b, bits, LLVMBuildShl(b, n, int_constant(e, 23, width), ""), ""));
+  LLVMValueRef mantissa =
+      as_float(e, LLVMBuildSub(b, bits, LLVMBuildShl(b, n, int_constant(e, 23, width), ""), ""));
   LLVMValueRef power = LLVMBuildSIToFP(b, n, emit_type(e, width), "");
-  power = LLVMBuildFSub(
-      b, power, LLVMBuildSelect(b, tiny, emit_constant(e, 23.0, width), zero, ""), "");
+  power = LLVMBuildFSub(b, power, LLVMBuildSelect(b, tiny, emit_constant(e, 23.0, width), zero, ""),
+                        "");
   LLVMValueRef one = emit_constant(e, 1, width);
   LLVMValueRef s = LLVMBuildFDiv(b, LLVMBuildFSub(b, mantissa, one, ""),
                                  LLVMBuildFAdd(b, mantissa, one, ""), "");
@@ -151,8 +152,8 @@ static LLVMValueRef build_log(emitter *e, LLVMValueRef x) {
   LLVMValueRef log = LLVMBuildFMul(b, s, polynomial(e, square, series, 6), "");
   log = emit_fma(e, power, emit_constant(e, 0.6931471805599453, width), log);
   log = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, infinity, ""), infinity, log, "");
-  log = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, zero, ""), emit_constant(e, -INFINITY, width),
-                        log, "");
+  log = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, zero, ""),
+                        emit_constant(e, -INFINITY, width), log, "");
   LLVMValueRef valid = LLVMBuildFCmp(b, LLVMRealOGE, x, zero, ""); // false for NaN
   return LLVMBuildSelect(b, valid, log, emit_constant(e, NAN, width), "log");
 }
@@ -165,8 +166,8 @@ static LLVMValueRef build_reciprocal(emitter *e, LLVMValueRef x) {
 
 static LLVMValueRef build_sigmoid(emitter *e, LLVMValueRef x) {
   LLVMValueRef power = build_exp(e, LLVMBuildFNeg(e->builder, x, ""));
-  return build_reciprocal(
-      e, LLVMBuildFAdd(e->builder, power, emit_constant(e, 1, emit_width(x)), ""));
+  return build_reciprocal(e,
+                          LLVMBuildFAdd(e->builder, power, emit_constant(e, 1, emit_width(x)), ""));
 }
 
 LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
@@ -177,21 +178,32 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
     b = emit_splat(e, b, width);
   }
   switch (op) {
-  case IR_ADD: return LLVMBuildFAdd(build, a, b, "");
-  case IR_SUB: return LLVMBuildFSub(build, a, b, "");
-  case IR_MUL: return LLVMBuildFMul(build, a, b, "");
-  case IR_DIV: return LLVMBuildFDiv(build, a, b, "");
+  case IR_ADD:
+    return LLVMBuildFAdd(build, a, b, "");
+  case IR_SUB:
+    return LLVMBuildFSub(build, a, b, "");
+  case IR_MUL:
+    return LLVMBuildFMul(build, a, b, "");
+  case IR_DIV:
+    return LLVMBuildFDiv(build, a, b, "");
   case IR_MAX: {
     LLVMValueRef both[2] = {a, b};
     return emit_intrinsic(e, "llvm.maximum", LLVMTypeOf(a), both, 2);
   }
-  case IR_NEG: return LLVMBuildFNeg(build, a, "");
-  case IR_EXP: return build_exp(e, a);
-  case IR_LOG: return build_log(e, a);
-  case IR_RSQRT: return build_reciprocal(e, unary_intrinsic(e, "llvm.sqrt", a));
-  case IR_SIGMOID: return build_sigmoid(e, a);
-  case IR_CAST: return a;
-  default: return NULL; // every other op is a reduction or a view
+  case IR_NEG:
+    return LLVMBuildFNeg(build, a, "");
+  case IR_EXP:
+    return build_exp(e, a);
+  case IR_LOG:
+    return build_log(e, a);
+  case IR_RSQRT:
+    return build_reciprocal(e, unary_intrinsic(e, "llvm.sqrt", a));
+  case IR_SIGMOID:
+    return build_sigmoid(e, a);
+  case IR_CAST:
+    return a;
+  default:
+    return NULL; // every other op is a reduction or a view
   }
 }
 
@@ -229,8 +241,8 @@ LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   uint32_t width = emit_width(value);
   if (dtype == IR_F32) return value;
   if (dtype == IR_F16) return emit_widen(e, dtype, emit_narrow(e, dtype, value));
-  return as_float(e, LLVMBuildAnd(e->builder, rounded_bits(e, value),
-                                  int_constant(e, 0xffff0000u, width), ""));
+  return as_float(
+      e, LLVMBuildAnd(e->builder, rounded_bits(e, value), int_constant(e, 0xffff0000u, width), ""));
 }
 
 LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
@@ -238,7 +250,6 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   if (dtype == IR_F32) return value;
   LLVMTypeRef stored = emit_stored_type(e, dtype, width);
   if (dtype == IR_F16) return LLVMBuildFPTrunc(e->builder, value, stored, "");
-  LLVMValueRef upper =
-      LLVMBuildLShr(e->builder, as_int(e, value), int_constant(e, 16, width), "");
+  LLVMValueRef upper = LLVMBuildLShr(e->builder, as_int(e, value), int_constant(e, 16, width), "");
   return LLVMBuildTrunc(e->builder, upper, stored, "");
 }

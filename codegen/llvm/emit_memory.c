@@ -227,7 +227,9 @@ void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LL
     scatter(e, bits, point->width, address, stride(e, arg, (uint32_t)lane), element);
     return;
   }
-  emit_store store = {.arg = (int32_t)arg, .address = address, .bits = bits,
+  emit_store store = {.arg = (int32_t)arg,
+                      .address = address,
+                      .bits = bits,
                       .bytes = element * (lane >= 0 ? point->width : 1)};
   store.vector = lane >= 0 && point->width == e->width;
   base_push(e->arena, &e->stores, store);
@@ -288,7 +290,8 @@ void emit_begin_memory(emitter *e) {
     const ir_type *type = &ir_node_of(e->graph, arg->value)->type;
     LLVMValueRef bits = LLVMBuildPtrToInt(e->builder, base_pointer(e, i, NULL), e->i64, "");
     for (uint32_t j = 0; j < type->rank; j++)
-      if ((int32_t)j != arg->unit_position) bits = LLVMBuildOr(e->builder, bits, stride(e, i, j), "");
+      if ((int32_t)j != arg->unit_position)
+        bits = LLVMBuildOr(e->builder, bits, stride(e, i, j), "");
     LLVMValueRef rest = LLVMBuildAnd(e->builder, bits, emit_i64(e, 63), "");
     e->streamable[i] = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), "streamable");
   }

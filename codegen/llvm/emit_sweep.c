@@ -50,7 +50,9 @@ static bool accumulates_lanes(const nest *n, const kir_root *root) {
   return (root->accumulates & ir_axis_bit(n->sweep->loops[n->sweep->lane])) != 0;
 }
 
-static ir_axis lane_axis(const nest *n) { return n->sweep->loops[n->sweep->lane]; }
+static ir_axis lane_axis(const nest *n) {
+  return n->sweep->loops[n->sweep->lane];
+}
 
 static void open_root(nest *n, root_state *state, const emit_point *points, uint32_t count) {
   emitter *e = n->e;
@@ -93,7 +95,8 @@ static LLVMValueRef total_of(nest *n, const root_state *state, uint32_t point) {
 
 static void store_result(nest *n, ir_value value, const emit_point *point, LLVMValueRef result) {
   const kir_value *info = &n->e->kernel->values[value.index];
-  if (info->place == KIR_SHARED || info->place == KIR_SCRATCH) emit_store_place(n->e, value, point, result);
+  if (info->place == KIR_SHARED || info->place == KIR_SCRATCH)
+    emit_store_place(n->e, value, point, result);
   if (info->store_arg >= 0) emit_store_argument(n->e, value, point, result);
 }
 
@@ -176,7 +179,8 @@ static void compose_wholes(emitter *e, emit_point *point) {
 
 // `tile` indices of the loop from `index` on (of a lane loop: `tile` vectors of `width` lanes).
 static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_t count,
-                      LLVMValueRef index, int64_t low, int64_t high, uint32_t tile, uint32_t width) {
+                      LLVMValueRef index, int64_t low, int64_t high, uint32_t tile,
+                      uint32_t width) {
   emitter *e = n->e;
   bool lane = (int32_t)depth == n->sweep->lane;
   ir_axis axis = n->sweep->loops[depth];
@@ -202,8 +206,8 @@ static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_
 }
 
 // low .. high in steps of `tile` indices of `stride` each, then what is left over in one smaller step.
-static void emit_range(nest *n, uint32_t depth, const emit_point *points, uint32_t count, int64_t low,
-                       int64_t high, uint32_t tile, uint32_t stride) {
+static void emit_range(nest *n, uint32_t depth, const emit_point *points, uint32_t count,
+                       int64_t low, int64_t high, uint32_t tile, uint32_t stride) {
   emitter *e = n->e;
   int64_t step = (int64_t)tile * stride, whole = low + (high - low) / step * step;
   if (whole - low > step) {
@@ -222,9 +226,11 @@ static void emit_lane_axis(nest *n, uint32_t depth, const emit_point *points, ui
   int64_t size = e->kernel->axes[n->sweep->loops[depth].index].size;
   int64_t whole = size / e->width * e->width;
   if (whole)
-    emit_range(n, depth, points, count, 0, whole, (uint32_t)kir_tile(e->kernel, n->sweep, depth), e->width);
+    emit_range(n, depth, points, count, 0, whole, (uint32_t)kir_tile(e->kernel, n->sweep, depth),
+               e->width);
   if (size > whole)
-    emit_tile(n, depth, points, count, emit_i64(e, whole), whole, size, 1, (uint32_t)(size - whole));
+    emit_tile(n, depth, points, count, emit_i64(e, whole), whole, size, 1,
+              (uint32_t)(size - whole));
 }
 
 static void emit_outer_axis(nest *n, uint32_t depth, const emit_point *points, uint32_t count) {

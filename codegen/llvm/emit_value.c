@@ -100,16 +100,18 @@ static LLVMValueRef add(emitter *e, LLVMValueRef index, int64_t by) {
   return by == 0 ? index : LLVMBuildAdd(e->builder, index, emit_i64(e, by), "");
 }
 
-static emit_point shift_axis(emitter *e, const emit_point *point, ir_axis to, ir_axis over, int64_t by) {
+static emit_point shift_axis(emitter *e, const emit_point *point, ir_axis to, ir_axis over,
+                             int64_t by) {
   emit_point moved = *point;
   emit_set_axis(e, &moved, over, add(e, point->index[to.index], by), point->low[to.index] + by,
-           point->high[to.index] + by, runs_along_lanes(point, to));
+                point->high[to.index] + by, runs_along_lanes(point, to));
   return moved;
 }
 
 static emit_point split_point(emitter *e, const ir_node *node, const emit_point *point) {
   ir_axis whole = node->over[0];
-  if (point->composed & ir_axis_bit(whole)) return *point; // already put together from these factors
+  if (point->composed & ir_axis_bit(whole))
+    return *point; // already put together from these factors
   LLVMValueRef index = emit_i64(e, 0);
   for (uint32_t i = 0; i < node->to_count; i++) {
     int64_t size = e->kernel->axes[node->to[i].index].size;
@@ -118,7 +120,8 @@ static emit_point split_point(emitter *e, const ir_node *node, const emit_point 
   }
   emit_point moved = *point;
   ir_axis last = node->to[node->to_count - 1];
-  emit_set_axis(e, &moved, whole, index, 0, e->kernel->axes[whole.index].size, runs_along_lanes(point, last));
+  emit_set_axis(e, &moved, whole, index, 0, e->kernel->axes[whole.index].size,
+                runs_along_lanes(point, last));
   return moved;
 }
 
@@ -130,7 +133,8 @@ static emit_point merge_point(emitter *e, const ir_node *node, const emit_point 
   for (uint32_t i = node->over_count; i-- > 0;) {
     int64_t size = e->kernel->axes[node->over[i].index].size;
     LLVMValueRef divisor = emit_i64(e, size > 0 ? size : 1);
-    emit_set_axis(e, &moved, node->over[i], LLVMBuildURem(e->builder, rest, divisor, ""), 0, size, false);
+    emit_set_axis(e, &moved, node->over[i], LLVMBuildURem(e->builder, rest, divisor, ""), 0, size,
+                  false);
     rest = LLVMBuildUDiv(e->builder, rest, divisor, "");
   }
   return moved;
@@ -170,14 +174,15 @@ static LLVMValueRef choose_part(emitter *e, const ir_node *node, const emit_poin
     LLVMValueRef last = emit_i64(e, size - 1), zero = emit_i64(e, 0);
     LLVMValueRef below = LLVMBuildICmp(e->builder, LLVMIntSLT, local, zero, "");
     LLVMValueRef above = LLVMBuildICmp(e->builder, LLVMIntSGT, local, last, "");
-    LLVMValueRef clamped =
-        LLVMBuildSelect(e->builder, above, last, LLVMBuildSelect(e->builder, below, zero, local, ""), "");
+    LLVMValueRef clamped = LLVMBuildSelect(e->builder, above, last,
+                                           LLVMBuildSelect(e->builder, below, zero, local, ""), "");
     emit_point moved = *point;
     emit_set_axis(e, &moved, node->over[0], clamped, 0, size, false);
     LLVMValueRef part;
     emit_values(e, node->operands[i], &moved, 1, &part);
     if (chosen) {
-      uint32_t width = emit_width(part) > emit_width(chosen) ? emit_width(part) : emit_width(chosen);
+      uint32_t width =
+          emit_width(part) > emit_width(chosen) ? emit_width(part) : emit_width(chosen);
       chosen = LLVMBuildSelect(e->builder, below, emit_splat(e, chosen, width),
                                emit_splat(e, part, width), "");
     } else {
@@ -235,7 +240,8 @@ static LLVMValueRef list_constant(emitter *e, ir_value value, const emit_point *
   LLVMValueRef index = point->index[axis.index];
   LLVMValueRef address = LLVMBuildGEP2(e->builder, e->f32, global, &index, 1, "");
   bool lanes = runs_along_lanes(point, axis);
-  LLVMValueRef load = LLVMBuildLoad2(e->builder, emit_type(e, lanes ? point->width : 1), address, "");
+  LLVMValueRef load =
+      LLVMBuildLoad2(e->builder, emit_type(e, lanes ? point->width : 1), address, "");
   LLVMSetAlignment(load, sizeof(float));
   return load;
 }
@@ -385,7 +391,8 @@ static void open_axes(emitter *e, reduction *r, uint64_t set) {
     if (!(set & ir_axis_bit(all[i]))) r->axes[r->axis_count++] = all[i];
 }
 
-static uint32_t widest(const emitter *e, const reduction *r, const emit_point *points, uint32_t count) {
+static uint32_t widest(const emitter *e, const reduction *r, const emit_point *points,
+                       uint32_t count) {
   uint64_t axes = 0;
   for (uint32_t i = 0; i < r->node->operand_count; i++)
     axes |= type_axes(e, r->node->operands[i]);
@@ -397,8 +404,11 @@ static uint32_t widest(const emitter *e, const reduction *r, const emit_point *p
 
 void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                  const uint32_t *slot, LLVMValueRef *accumulators, uint32_t slots) {
-  reduction r = {.value = value, .node = ir_node_of(e->graph, value), .slot = slot,
-                 .accumulators = accumulators, .slots = slots};
+  reduction r = {.value = value,
+                 .node = ir_node_of(e->graph, value),
+                 .slot = slot,
+                 .accumulators = accumulators,
+                 .slots = slots};
   uint64_t set = 0;
   for (uint32_t i = 0; i < e->graph->axes.count; i++)
     if (count && points[0].index[i]) set |= ir_axis_bit((ir_axis){i});
@@ -408,15 +418,16 @@ void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t 
 
 static void emit_mixes(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                        LLVMValueRef *out) {
-  reduction r = {.value = value, .node = ir_node_of(e->graph, value), .accumulators = out,
-                 .slots = count};
+  reduction r = {
+      .value = value, .node = ir_node_of(e->graph, value), .accumulators = out, .slots = count};
   open_axes(e, &r, 0);
   uint32_t *slot = base_new_array(e->arena, uint32_t, count);
   emit_point *clean = base_new_array(e->arena, emit_point, count);
   for (uint32_t i = 0; i < count; i++) {
     slot[i] = i;
     clean[i] = points[i];
-    for (uint32_t j = 0; j < r.axis_count; j++) // the axis may be in use outside under the same name
+    for (uint32_t j = 0; j < r.axis_count;
+         j++) // the axis may be in use outside under the same name
       emit_set_axis(e, &clean[i], r.axes[j], NULL, 0, 0, false);
     out[i] = emit_neutral(e, r.node->op, widest(e, &r, &clean[i], 1));
   }
@@ -437,9 +448,15 @@ void emit_definition(emitter *e, ir_value value, const emit_point *points, uint3
                      LLVMValueRef *out) {
   const ir_node *node = ir_node_of(e->graph, value);
   switch (ir_op_get(node->op)->shape) {
-  case IR_SHAPE_MAP: emit_maps(e, node, points, count, out); return;
-  case IR_SHAPE_CONCAT: emit_concat(e, node, points, count, out); break;
-  case IR_SHAPE_REDUCE: emit_mixes(e, value, points, count, out); return;
+  case IR_SHAPE_MAP:
+    emit_maps(e, node, points, count, out);
+    return;
+  case IR_SHAPE_CONCAT:
+    emit_concat(e, node, points, count, out);
+    break;
+  case IR_SHAPE_REDUCE:
+    emit_mixes(e, value, points, count, out);
+    return;
   case IR_SHAPE_GIVEN:
     if (node->op == IR_CONSTANT) {
       emit_constants(e, value, points, count, out);
@@ -448,7 +465,9 @@ void emit_definition(emitter *e, ir_value value, const emit_point *points, uint3
         out[i] = emit_load_argument(e, value, &points[i]);
     }
     return;
-  default: emit_mapped(e, node, points, count, out); break;
+  default:
+    emit_mapped(e, node, points, count, out);
+    break;
   }
   if (!narrows(e, node)) return;
   for (uint32_t i = 0; i < count; i++)

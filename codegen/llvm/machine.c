@@ -5,8 +5,12 @@
 
 #include "codegen/llvm/cpu.h"
 
-static void release_machine(void *object) { LLVMDisposeTargetMachine(object); }
-static void release_message(void *object) { LLVMDisposeMessage(object); }
+static void release_machine(void *object) {
+  LLVMDisposeTargetMachine(object);
+}
+static void release_message(void *object) {
+  LLVMDisposeMessage(object);
+}
 
 static const char *kept(base_arena *arena, char *message) {
   base_defer(arena, release_message, message);
@@ -19,12 +23,12 @@ static const struct {
   const char *part;
   uint32_t width;
 } named_widths[] = {
-    {"x86-64-v4", 16},   {"x86-64-v3", 8}, {"avx512", 16},         {"skylake-avx512", 16},
-    {"cascadelake", 16}, {"icelake", 16},  {"sapphirerapids", 16}, {"emeraldrapids", 16},
-    {"graniterapids", 16}, {"cooperlake", 16}, {"cannonlake", 16}, {"tigerlake", 16},
-    {"znver4", 16},      {"znver5", 16},   {"haswell", 8},         {"broadwell", 8},
-    {"skylake", 8},      {"alderlake", 8}, {"core-avx2", 8},       {"znver", 8},
-    {"raptorlake", 8},   {"sierraforest", 8},
+    {"x86-64-v4", 16},     {"x86-64-v3", 8},    {"avx512", 16},         {"skylake-avx512", 16},
+    {"cascadelake", 16},   {"icelake", 16},     {"sapphirerapids", 16}, {"emeraldrapids", 16},
+    {"graniterapids", 16}, {"cooperlake", 16},  {"cannonlake", 16},     {"tigerlake", 16},
+    {"znver4", 16},        {"znver5", 16},      {"haswell", 8},         {"broadwell", 8},
+    {"skylake", 8},        {"alderlake", 8},    {"core-avx2", 8},       {"znver", 8},
+    {"raptorlake", 8},     {"sierraforest", 8},
 };
 
 static uint32_t named_width(const char *cpu) {
@@ -44,7 +48,8 @@ static bool host_runs(const char *cpu) {
   if (strcmp(cpu, "x86-64") == 0) return true;
   if (strcmp(cpu, "x86-64-v2") == 0) return __builtin_cpu_supports("sse4.2");
   if (strcmp(cpu, "x86-64-v3") == 0 || strcmp(cpu, "haswell") == 0)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
   if (strcmp(cpu, "x86-64-v4") == 0 || strcmp(cpu, "skylake-avx512") == 0)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -52,7 +57,8 @@ static bool host_runs(const char *cpu) {
   return false;
 }
 
-static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *target, base_diag *diag) {
+static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *target,
+                        base_diag *diag) {
   char *message = NULL;
   if (!LLVMGetTargetFromTriple(triple, target, &message)) return true;
   base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "LLVM has no target for %s: %s", triple,
@@ -62,9 +68,9 @@ static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *ta
 
 // LLVM answers an unknown CPU with a warning on stderr and a generic one, so names are checked first.
 static bool known_cpu(const char *cpu) {
-  static const char *const prefixes[] = {"x86-64", "nehalem", "westmere", "sandybridge", "ivybridge",
-                                         "core", "corei7", "btver", "bdver", "silvermont", "goldmont",
-                                         "tremont", "gracemont", "penryn", "native"};
+  static const char *const prefixes[] = {
+      "x86-64", "nehalem",    "westmere", "sandybridge", "ivybridge", "core",   "corei7", "btver",
+      "bdver",  "silvermont", "goldmont", "tremont",     "gracemont", "penryn", "native"};
   if (named_width(cpu) != 4) return true;
   for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
     if (strncmp(cpu, prefixes[i], strlen(prefixes[i])) == 0) return true;
@@ -89,9 +95,9 @@ bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, 
   }
   LLVMTargetRef target;
   if (!find_target(arena, machine->triple, &target, diag)) return false;
-  machine->target = LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
-                                            LLVMCodeGenLevelDefault, LLVMRelocPIC,
-                                            LLVMCodeModelDefault);
+  machine->target =
+      LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
+                              LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault);
   base_defer(arena, release_machine, machine->target);
   return true;
 }
@@ -104,5 +110,6 @@ void cpu_machine_describe(base_text *out) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   base_text_printf(out, "llvm: %u.%u.%u\n", major, minor, patch);
-  base_text_printf(out, "llvm cpu: %s (%s), %u f32 lanes\n", machine.cpu, machine.triple, machine.width);
+  base_text_printf(out, "llvm cpu: %s (%s), %u f32 lanes\n", machine.cpu, machine.triple,
+                   machine.width);
 }

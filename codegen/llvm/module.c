@@ -10,12 +10,19 @@
 
 // Code is emitted vectorised and unrolled already; these clean up addresses, hoist what a loop does not
 // change and turn accumulators into registers.
-static const char cleanup_passes[] = "function(sroa,early-cse<memssa>,instcombine,"
-                                     "loop-mssa(licm),early-cse<memssa>,simplifycfg,instcombine,dce)";
+static const char cleanup_passes[] =
+    "function(sroa,early-cse<memssa>,instcombine,"
+    "loop-mssa(licm),early-cse<memssa>,simplifycfg,instcombine,dce)";
 
-static void release_module(void *object) { LLVMDisposeModule(object); }
-static void release_context(void *object) { LLVMContextDispose(object); }
-static void release_buffer(void *object) { LLVMDisposeMemoryBuffer(object); }
+static void release_module(void *object) {
+  LLVMDisposeModule(object);
+}
+static void release_context(void *object) {
+  LLVMContextDispose(object);
+}
+static void release_buffer(void *object) {
+  LLVMDisposeMemoryBuffer(object);
+}
 
 void cpu_name_symbols(base_arena *arena, cpu_plan *plan) {
   for (uint32_t i = 0; i < plan->kernel_count; i++) {

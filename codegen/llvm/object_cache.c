@@ -22,7 +22,8 @@ base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machi
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   base_str graph = base_hash_hex(arena, ir_hash(plan->graph));
-  base_text_printf(&text, "generator %d\nllvm %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\ngraph %.*s\n",
+  base_text_printf(&text,
+                   "generator %d\nllvm %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\ngraph %.*s\n",
                    GENERATOR_VERSION, major, minor, patch, machine->triple, machine->cpu,
                    machine->features, BASE_FMT(graph));
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
@@ -33,12 +34,14 @@ base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machi
 }
 
 static const char *cache_path(base_arena *arena, const char *directory, base_hash key) {
-  return base_str_format(arena, "%s/objects/%.*s.o", directory, BASE_FMT(base_hash_hex(arena, key))).data;
+  return base_str_format(arena, "%s/objects/%.*s.o", directory, BASE_FMT(base_hash_hex(arena, key)))
+      .data;
 }
 
 bool cpu_cache_load(base_arena *arena, const char *directory, base_hash key, base_str *object) {
   base_str file, why;
-  if (base_file_read(arena, cache_path(arena, directory, key), &file, &why) != BASE_OK) return false;
+  if (base_file_read(arena, cache_path(arena, directory, key), &file, &why) != BASE_OK)
+    return false;
   cache_header header;
   if (file.length < sizeof header) return false;
   memcpy(&header, file.data, sizeof header);
@@ -48,7 +51,8 @@ bool cpu_cache_load(base_arena *arena, const char *directory, base_hash key, bas
 }
 
 void cpu_cache_store(base_arena *arena, const char *directory, base_hash key, base_str object) {
-  cache_header header = {.digest = base_hash_bytes(object.data, object.length), .length = object.length};
+  cache_header header = {.digest = base_hash_bytes(object.data, object.length),
+                         .length = object.length};
   memcpy(header.magic, magic, sizeof magic);
   base_text text = {.arena = arena};
   base_text_append(&text, (const char *)&header, sizeof header);

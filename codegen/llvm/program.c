@@ -4,18 +4,30 @@
 #include "codegen/llvm/cpu.h"
 #include "codegen/llvm/emit.h"
 
-static const char *name_of(base_arena *arena, base_str name) { return base_str_copy(arena, name).data; }
+static const char *name_of(base_arena *arena, base_str name) {
+  return base_str_copy(arena, name).data;
+}
 
 static rt_slot make_slot(base_arena *arena, const ir_graph *graph, ir_value value, rt_role role) {
   const ir_node *node = ir_node_of(graph, value);
-  rt_slot slot = {.name = name_of(arena, node->name), .role = role, .dtype = (rt_dtype)node->type.dtype,
+  rt_slot slot = {.name = name_of(arena, node->name),
+                  .role = role,
+                  .dtype = (rt_dtype)node->type.dtype,
                   .rank = node->type.rank};
   for (uint32_t i = 0; i < slot.rank; i++)
     slot.axes[i] = node->type.axes[i].index;
   return slot;
 }
 
-static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *program, uint32_t *slot_of) {
+static bool is_carried(const rt_slot *slots, uint32_t count, uint32_t axis) {
+  for (uint32_t i = 0; i < count; i++)
+    for (uint32_t j = 0; j < slots[i].rank; j++)
+      if (slots[i].axes[j] == axis) return true;
+  return false;
+}
+
+static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *program,
+                       uint32_t *slot_of) {
   const ir_graph *graph = plan->graph;
   rt_slot *slots = base_new_array(arena, rt_slot, graph->nodes.count + graph->results.count);
   uint32_t count = 0;
@@ -36,12 +48,19 @@ static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *prog
     }
   program->slots = slots;
   program->slot_count = count;
+  // No tensor tells the size of an axis that only values inside have, so it must not be asked for.
+  rt_axis *axes = (rt_axis *)program->axes;
+  for (uint32_t i = 0; i < program->axis_count; i++)
+    if (axes[i].size == RT_DYNAMIC && !is_carried(slots, count, i)) axes[i].size = 0;
 }
 
 static rt_kernel make_kernel(base_arena *arena, const kir_kernel *kernel, const uint32_t *slot_of) {
-  rt_kernel made = {.name = name_of(arena, kernel->name), .arg_count = kernel->args.count,
-                    .row_count = kernel->row_count, .rows_per_task = kernel->schedule.rows,
-                    .shared_bytes = kernel->shared_bytes, .scratch_bytes = kernel->scratch_bytes};
+  rt_kernel made = {.name = name_of(arena, kernel->name),
+                    .arg_count = kernel->args.count,
+                    .row_count = kernel->row_count,
+                    .rows_per_task = kernel->schedule.rows,
+                    .shared_bytes = kernel->shared_bytes,
+                    .scratch_bytes = kernel->scratch_bytes};
   rt_kernel_arg *args = base_new_array(arena, rt_kernel_arg, kernel->args.count);
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
@@ -65,7 +84,8 @@ rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan) {
   rt_program *program = base_new(arena, rt_program);
   rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
   for (uint32_t i = 0; i < graph->axes.count; i++)
-    axes[i] = (rt_axis){.name = name_of(arena, graph->axes.data[i].name), .size = graph->axes.data[i].size};
+    axes[i] = (rt_axis){.name = name_of(arena, graph->axes.data[i].name),
+                        .size = graph->axes.data[i].size};
   program->axes = axes;
   program->axis_count = graph->axes.count;
   uint32_t *slot_of = base_new_array(arena, uint32_t, graph->nodes.count);

@@ -17,7 +17,8 @@ static uint32_t count_text(base_str text, const char *part) {
   uint32_t count = 0;
   size_t length = strlen(part);
   const char *end = text.data + text.length;
-  for (const char *at = text.data; (at = memmem(at, (size_t)(end - at), part, length)); at += length)
+  for (const char *at = text.data; (at = memmem(at, (size_t)(end - at), part, length));
+       at += length)
     count++;
   return count;
 }
@@ -34,7 +35,8 @@ static uint32_t vector_registers(base_arena *arena, base_str text) {
   return used;
 }
 
-static void report_kernel(base_arena *arena, const cpu_kernel *cpu, base_str assembly, base_text *out) {
+static void report_kernel(base_arena *arena, const cpu_kernel *cpu, base_str assembly,
+                          base_text *out) {
   const kir_kernel *kernel = cpu->kernel;
   kir_cost cost = kir_cost_per_row(kernel);
   base_str text = function_text(arena, assembly, cpu->body);
@@ -48,7 +50,8 @@ static void report_kernel(base_arena *arena, const cpu_kernel *cpu, base_str ass
   for (uint32_t i = 0; i < kernel->row_count; i++)
     base_text_printf(out, " %.*s", BASE_FMT(kernel->graph->axes.data[kernel->rows[i].index].name));
   base_text_printf(out, "%s\n", kernel->row_count ? "" : " none");
-  base_text_printf(out, "  bytes per row: %.0f read, %.0f written\n", cost.bytes_read, cost.bytes_written);
+  base_text_printf(out, "  bytes per row: %.0f read, %.0f written\n", cost.bytes_read,
+                   cost.bytes_written);
   base_text_printf(out, "  flops per row: %.0f\n", cost.flops);
   double bytes = cost.bytes_read + cost.bytes_written;
   base_text_printf(out, "  flops per byte: %.2f\n", bytes > 0 ? cost.flops / bytes : 0);
