@@ -91,6 +91,7 @@ typedef struct kir_sweep {
   uint32_t loop_count;
   ir_axis loops[KIR_MAX_LOOPS]; // outermost first
   int32_t lane;                 // index into loops; -1: no vectors
+  bool ahead;                   // overlapped: runs for the next row (see kir_kernel.overlap)
   BASE_VECTOR(kir_root) roots;
 } kir_sweep;
 
@@ -115,6 +116,9 @@ typedef struct kir_kernel {
   kir_value *values; // one for each node of the graph
   BASE_VECTOR(kir_arg) args;
   BASE_VECTOR(kir_sweep) sweeps; // prepare first, then body, in order
+  // The body sweep that the sweeps marked `ahead` share one loop with, while it works on row t and they on
+  // row t + 1: reading the next row from memory hides behind the arithmetic of this one. -1: none.
+  int32_t overlap;
   size_t shared_bytes, scratch_bytes;
 } kir_kernel;
 

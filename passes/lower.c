@@ -183,6 +183,7 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
   collect_args(&lowering);
   pass_lower_places(&lowering);
   pass_lower_sweeps(&lowering);
+  pass_lower_overlap(&lowering);
   return kernel;
 }
 

@@ -1,5 +1,6 @@
 // lower: from a fused graph to kernel IR. Four steps, a file each: axes (roles, factors, breaks), places (what is
-// stored, where, and at which level it is ready), sweeps (loop nests), and lower.c which joins them.
+// stored, where, and at which level it is ready), sweeps (loop nests), overlap (of one row's sweep with the next
+// row's); lower.c joins them.
 #ifndef FATHOM_PASSES_LOWER_H
 #define FATHOM_PASSES_LOWER_H
 
@@ -18,6 +19,7 @@ typedef struct pass_lowering {
 void pass_lower_axes(pass_lowering *lowering);
 void pass_lower_places(pass_lowering *lowering);
 void pass_lower_sweeps(pass_lowering *lowering);
+void pass_lower_overlap(pass_lowering *lowering);
 
 // Facts about nodes that the steps share.
 bool pass_is_reduction(

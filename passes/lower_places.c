@@ -105,11 +105,13 @@ static bool is_transcendental(ir_op op) {
   return op == IR_EXP || op == IR_LOG || op == IR_SIGMOID || op == IR_RSQRT || op == IR_DIV;
 }
 
-// Dear: a mix or a transcendental somewhere between the value and what is stored or loaded.
+// Dear: a mix, a transcendental or a rounding somewhere between the value and what is stored or loaded.
 static bool is_dear(const pass_lowering *lowering, uint32_t index) {
   const ir_node *node = &lowering->graph->nodes.data[index];
   if (!lowering->member[index]) return false;
   if (pass_is_reduction(node) || is_transcendental(node->op)) return true;
+  bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
+  if (!view && node->type.dtype != IR_F32) return true;
   for (uint32_t j = 0; j < node->operand_count; j++) {
     uint32_t operand = node->operands[j].index;
     if (lowering->kernel->values[operand].row && is_dear(lowering, operand)) return true;

@@ -23,6 +23,7 @@ typedef struct emit_memo {
   ir_value value;
   uint32_t width;
   uint64_t lanes;
+  LLVMValueRef row;
   LLVMValueRef index[IR_MAX_RANK];
   LLVMValueRef result;
 } emit_memo;
@@ -44,11 +45,14 @@ typedef struct emitter {
   LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, ptr;
   uint32_t width; // f32 lanes of a full vector
   bool x86;
+  bool halves; // the CPU converts f16
   // The function being emitted.
-  LLVMValueRef function, pointers, strides, shared, scratch, row;
+  LLVMValueRef function, pointers, strides, shared, scratch, row, end;
   LLVMBasicBlockRef entry;                  // where allocas go
   LLVMValueRef streamable[IR_MAX_OPERANDS]; // for each argument: i1, may be stored past the cache
-  bool prefetching;                         // loads of the current sweep prefetch the rows ahead
+  // Of each argument: how many sweeps read its rows, and which of them this is. Each prefetches its
+  // share of the cache lines of the rows ahead, so that the memory is busy all the time.
+  uint32_t *prefetch_parts, *prefetch_part;
   BASE_VECTOR(emit_memo) memo;
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
@@ -58,11 +62,15 @@ typedef struct emitter {
 // Adds to the module `void BODY(ptr pointers, ptr strides, i64 begin, i64 end, ptr shared, ptr scratch)` and,
 // unless `prepare` is NULL, `void PREPARE(ptr pointers, ptr strides, ptr shared, ptr scratch)`.
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
-                 const char *body, const char *prepare, uint32_t width, bool x86);
+                 const char *body, const char *prepare, uint32_t width, bool x86, bool halves);
 
 // ---- sweeps (emit_sweep.c) ----------------------------------------------------------------------------
 
 void emit_sweep(emitter *e, const kir_sweep *sweep);
+// Sweeps over the same lane axis in one loop, each for its own row; their other loops are unrolled. Within a
+// step they run in the order given.
+void emit_sweeps_together(emitter *e, const kir_sweep *const *sweeps, const LLVMValueRef *rows,
+                          uint32_t count);
 
 // ---- values (emit_value.c) ----------------------------------------------------------------------------
 

@@ -39,27 +39,73 @@ static LLVMValueRef add_function(emitter *e, const char *name, kir_phase phase) 
   return function;
 }
 
-// Prefetching belongs to the last sweep that reads rows: earlier ones have just brought them in.
-static int32_t prefetching_sweep(const kir_kernel *kernel) {
-  int32_t last = -1;
-  if (!kernel->schedule.prefetch || !kernel->row_count) return last;
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
-    const kir_sweep *sweep = &kernel->sweeps.data[i];
-    if (sweep->scalar || sweep->phase != KIR_BODY) continue;
-    for (uint32_t j = 0; j < sweep->roots.count; j++) {
-      const ir_node *node = ir_node_of(kernel->graph, sweep->roots.data[j].value);
-      if (node->op == IR_WEIGHTED_SUM || last < 0) last = (int32_t)i;
-    }
+// Marks the arguments that a value reads when it is computed in place.
+static void mark_reads(const kir_kernel *kernel, ir_value value, bool top, bool *reads) {
+  const kir_value *info = &kernel->values[value.index];
+  if (info->place == KIR_ARGUMENT) reads[info->load_arg] = true;
+  if (!top && info->place != KIR_INLINE) return;
+  const ir_node *node = ir_node_of(kernel->graph, value);
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    mark_reads(kernel, node->operands[i], false, reads);
+}
+
+// The sweeps that run ahead, for the first row of the call.
+static void emit_first_row(emitter *e, LLVMValueRef begin) {
+  e->row = begin;
+  for (uint32_t i = 0; i < e->kernel->sweeps.count; i++)
+    if (e->kernel->sweeps.data[i].ahead) emit_sweep(e, &e->kernel->sweeps.data[i]);
+}
+
+// Sweep `index` of an overlapped body. After the last row there is no next one: it is done again, into places that
+// nobody reads, rather than reading past the end.
+static void emit_overlapped(emitter *e, uint32_t index) {
+  const kir_kernel *kernel = e->kernel;
+  if (kernel->sweeps.data[index].ahead) return;
+  if ((int32_t)index != kernel->overlap) {
+    emit_sweep(e, &kernel->sweeps.data[index]);
+    return;
   }
-  return last;
+  const kir_sweep **sweeps = base_new_array(e->arena, const kir_sweep *, kernel->sweeps.count);
+  LLVMValueRef *rows = base_new_array(e->arena, LLVMValueRef, kernel->sweeps.count);
+  LLVMValueRef last = LLVMBuildSub(e->builder, e->end, emit_i64(e, 1), "");
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, e->row, last, "");
+  LLVMValueRef following = LLVMBuildAdd(e->builder, e->row, emit_i64(e, 1), "");
+  LLVMValueRef next = LLVMBuildSelect(e->builder, more, following, last, "next.row");
+  uint32_t count = 0;
+  sweeps[count] = &kernel->sweeps.data[index];
+  rows[count++] = e->row;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    if (!kernel->sweeps.data[i].ahead) continue;
+    sweeps[count] = &kernel->sweeps.data[i];
+    rows[count++] = next;
+  }
+  emit_sweeps_together(e, sweeps, rows, count);
 }
 
 static void emit_phase(emitter *e, kir_phase phase) {
-  int32_t prefetching = prefetching_sweep(e->kernel);
-  for (uint32_t i = 0; i < e->kernel->sweeps.count; i++) {
-    if (e->kernel->sweeps.data[i].phase != phase) continue;
-    e->prefetching = (int32_t)i == prefetching;
-    emit_sweep(e, &e->kernel->sweeps.data[i]);
+  const kir_kernel *kernel = e->kernel;
+  uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
+  // With rows overlapped the loads themselves run ahead.
+  bool overlapped = kernel->overlap >= 0;
+  bool *reads = base_new_array(e->arena, bool, (size_t)args * (sweeps + 1));
+  e->prefetch_parts = base_new_array(e->arena, uint32_t, args + 1);
+  e->prefetch_part = base_new_array(e->arena, uint32_t, args + 1);
+  for (uint32_t i = 0; i < sweeps; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (sweep->phase != phase || sweep->scalar || sweep->lane < 0 || overlapped) continue;
+    for (uint32_t j = 0; j < sweep->roots.count; j++)
+      mark_reads(kernel, sweep->roots.data[j].value, true, &reads[(size_t)i * args]);
+    for (uint32_t j = 0; j < args; j++)
+      e->prefetch_parts[j] += reads[(size_t)i * args + j];
+  }
+  for (uint32_t i = 0; i < sweeps; i++) {
+    if (kernel->sweeps.data[i].phase != phase) continue;
+    if (phase == KIR_BODY && kernel->overlap >= 0)
+      emit_overlapped(e, i);
+    else
+      emit_sweep(e, &kernel->sweeps.data[i]);
+    for (uint32_t j = 0; j < args; j++)
+      e->prefetch_part[j] += reads[(size_t)i * args + j];
   }
 }
 
@@ -87,6 +133,8 @@ static void emit_body(emitter *e, const char *name) {
   LLVMValueRef any = LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, "");
   LLVMBuildCondBr(e->builder, any, rows, done);
   LLVMPositionBuilderAtEnd(e->builder, rows);
+  e->end = end;
+  if (e->kernel->overlap >= 0) emit_first_row(e, begin);
   emit_loop loop = emit_loop_begin(e, begin, 0, NULL);
   e->row = loop.index;
   emit_phase(e, KIR_BODY);
@@ -98,7 +146,7 @@ static void emit_body(emitter *e, const char *name) {
 }
 
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
-                 const char *body, const char *prepare, uint32_t width, bool x86) {
+                 const char *body, const char *prepare, uint32_t width, bool x86, bool halves) {
   emitter *e = base_new(arena, emitter);
   e->arena = arena;
   e->kernel = kernel;
@@ -107,6 +155,7 @@ void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kern
   e->context = LLVMGetModuleContext(module);
   e->width = width;
   e->x86 = x86;
+  e->halves = halves;
   set_types(e);
   e->builder = LLVMCreateBuilderInContext(e->context);
   if (prepare) {

@@ -210,14 +210,64 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
 // ---- storage ------------------------------------------------------------------------------------------
 
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width) {
-  LLVMTypeRef scalar = dtype == IR_F32 ? e->f32 : dtype == IR_BF16 ? e->i16 : e->f16;
+  LLVMTypeRef scalar = dtype == IR_F32 ? e->f32 : dtype == IR_F16 && e->halves ? e->f16 : e->i16;
   return int_type(e, scalar, width);
+}
+
+// Between f16 and f32 in integers, for CPUs without the instructions: LLVM would call library functions there.
+static LLVMValueRef widen_half(emitter *e, LLVMValueRef stored) {
+  LLVMBuilderRef b = e->builder;
+  uint32_t width = emit_width(stored);
+  LLVMValueRef bits = LLVMBuildZExt(b, stored, int_type(e, e->i32, width), "");
+  LLVMValueRef sign = LLVMBuildShl(
+      b, LLVMBuildAnd(b, bits, int_constant(e, 0x8000, width), ""), int_constant(e, 16, width), "");
+  LLVMValueRef magnitude = LLVMBuildAnd(b, bits, int_constant(e, 0x7fff, width), "");
+  LLVMValueRef moved = LLVMBuildShl(b, magnitude, int_constant(e, 13, width), "");
+  // The biases of the exponents differ by 112; the product is right for subnormal halves too.
+  LLVMValueRef finite =
+      as_int(e, LLVMBuildFMul(b, as_float(e, moved), emit_constant(e, 0x1p112, width), ""));
+  LLVMValueRef special = LLVMBuildOr(b, moved, int_constant(e, 0x7f800000, width), "");
+  LLVMValueRef is_finite =
+      LLVMBuildICmp(b, LLVMIntULT, magnitude, int_constant(e, 0x7c00, width), "");
+  LLVMValueRef value = LLVMBuildSelect(b, is_finite, finite, special, "");
+  return as_float(e, LLVMBuildOr(b, value, sign, ""));
+}
+
+static LLVMValueRef narrow_half(emitter *e, LLVMValueRef value) {
+  LLVMBuilderRef b = e->builder;
+  uint32_t width = emit_width(value);
+  LLVMValueRef bits = as_int(e, value), thirteen = int_constant(e, 13, width);
+  LLVMValueRef magnitude = LLVMBuildAnd(b, bits, int_constant(e, 0x7fffffff, width), "");
+  LLVMValueRef sign = LLVMBuildAnd(b, LLVMBuildLShr(b, bits, int_constant(e, 16, width), ""),
+                                   int_constant(e, 0x8000, width), "");
+  // Nearest even: half a unit less one, and one more when the last bit kept is odd.
+  LLVMValueRef odd = LLVMBuildAnd(b, LLVMBuildLShr(b, magnitude, thirteen, ""),
+                                  int_constant(e, 1, width), "");
+  LLVMValueRef bias = LLVMBuildAdd(b, odd, int_constant(e, 0xfffu - (112u << 23), width), "");
+  LLVMValueRef normal = LLVMBuildLShr(b, LLVMBuildAdd(b, magnitude, bias, ""), thirteen, "");
+  // Adding 1/2, whose last bit is worth a subnormal half's, rounds below 2^-14.
+  LLVMValueRef half = emit_constant(e, 0.5, width);
+  LLVMValueRef small = LLVMBuildSub(
+      b, as_int(e, LLVMBuildFAdd(b, as_float(e, magnitude), half, "")), as_int(e, half), "");
+  LLVMValueRef is_small =
+      LLVMBuildICmp(b, LLVMIntULT, magnitude, int_constant(e, 0x38800000, width), "");
+  LLVMValueRef is_large =
+      LLVMBuildICmp(b, LLVMIntUGE, magnitude, int_constant(e, 0x47800000, width), "");
+  LLVMValueRef is_nan =
+      LLVMBuildICmp(b, LLVMIntUGT, magnitude, int_constant(e, 0x7f800000, width), "");
+  LLVMValueRef special = LLVMBuildSelect(b, is_nan, int_constant(e, 0x7e00, width),
+                                         int_constant(e, 0x7c00, width), "");
+  LLVMValueRef result = LLVMBuildSelect(b, is_small, small, normal, "");
+  result = LLVMBuildOr(b, LLVMBuildSelect(b, is_large, special, result, ""), sign, "");
+  return LLVMBuildTrunc(b, result, emit_stored_type(e, IR_F16, width), "");
 }
 
 LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored) {
   uint32_t width = emit_width(stored);
   if (dtype == IR_F32) return stored;
-  if (dtype == IR_F16) return LLVMBuildFPExt(e->builder, stored, emit_type(e, width), "");
+  if (dtype == IR_F16)
+    return e->halves ? LLVMBuildFPExt(e->builder, stored, emit_type(e, width), "")
+                     : widen_half(e, stored);
   LLVMValueRef wide = LLVMBuildZExt(e->builder, stored, int_type(e, e->i32, width), "");
   return as_float(e, LLVMBuildShl(e->builder, wide, int_constant(e, 16, width), ""));
 }
@@ -249,7 +299,8 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   uint32_t width = emit_width(value);
   if (dtype == IR_F32) return value;
   LLVMTypeRef stored = emit_stored_type(e, dtype, width);
-  if (dtype == IR_F16) return LLVMBuildFPTrunc(e->builder, value, stored, "");
+  if (dtype == IR_F16)
+    return e->halves ? LLVMBuildFPTrunc(e->builder, value, stored, "") : narrow_half(e, value);
   LLVMValueRef upper = LLVMBuildLShr(e->builder, as_int(e, value), int_constant(e, 16, width), "");
   return LLVMBuildTrunc(e->builder, upper, stored, "");
 }

@@ -116,14 +116,16 @@ static bool has_last_row(const kir_kernel *kernel, const ir_type *type, uint32_t
   return false;
 }
 
-// While a row is mixed, the same element of the rows ahead is asked for: one prefetch for each cache line, into the
-// second level cache, where the next row's first sweep will find it. Prefetching past the end is harmless.
+// While a row is worked on, its successors are asked for: each sweep that reads the argument prefetches every
+// n-th cache line into the second level cache, where the next row's first sweep will find it. Prefetching
+// past the end is harmless.
 static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValueRef address) {
   const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
   uint32_t row, line = 64 / (uint32_t)ir_dtype_size(type->dtype);
-  if (!has_last_row(e->kernel, type, &row)) return;
+  if (!e->kernel->schedule.prefetch || !e->prefetch_parts[arg] || !has_last_row(e->kernel, type, &row)) return;
   uint32_t first = point->block * e->width;
   for (uint32_t i = (line - first % line) % line; i < point->width; i += line) {
+    if ((first + i) / line % e->prefetch_parts[arg] != e->prefetch_part[arg]) continue;
     LLVMValueRef ahead = LLVMBuildMul(e->builder, stride(e, arg, row),
                                       emit_i64(e, e->kernel->schedule.prefetch), "");
     LLVMValueRef target = offset_pointer(e, address, ahead);
@@ -143,7 +145,7 @@ LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *po
   if (lane < 0) return load_stored(e, type->dtype, 1, address);
   if (lane != e->kernel->args.data[arg].unit_position)
     return gather(e, type->dtype, point->width, address, stride(e, arg, (uint32_t)lane));
-  if (e->prefetching) prefetch(e, arg, point, address);
+  prefetch(e, arg, point, address);
   return load_stored(e, type->dtype, point->width, address);
 }
 

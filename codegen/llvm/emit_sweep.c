@@ -21,6 +21,7 @@ typedef struct nest {
   emitter *e;
   const kir_sweep *sweep;
   root_state *roots;
+  uint32_t ways; // accumulators for each point of a lane loop; 0: one for each vector of a step
 } nest;
 
 static void emit_nest(nest *n, uint32_t depth, const emit_point *points, uint32_t count);
@@ -59,7 +60,8 @@ static void open_root(nest *n, root_state *state, const emit_point *points, uint
   bool lanes = accumulates_lanes(n, state->root);
   int64_t size = n->sweep->lane >= 0 ? e->kernel->axes[lane_axis(n).index].size : 0;
   state->points = count;
-  state->ways = lanes ? (uint32_t)kir_tile(e->kernel, n->sweep, (uint32_t)n->sweep->lane) : 1;
+  uint32_t vectors = lanes ? (uint32_t)kir_tile(e->kernel, n->sweep, (uint32_t)n->sweep->lane) : 1;
+  state->ways = lanes && n->ways ? n->ways : vectors;
   state->tail_width = lanes ? (uint32_t)(size % e->width) : 0;
   bool full = !lanes || size >= e->width;
   state->slots = base_new_array(e->arena, LLVMValueRef, count * state->ways);
@@ -121,7 +123,7 @@ static void accumulate_root(nest *n, root_state *state, const emit_point *points
     uint32_t point = i / (count / state->points);
     bool tail = lanes && points[i].width != e->width;
     LLVMValueRef home = tail ? state->tails[point]
-                             : state->slots[point * state->ways + (lanes ? points[i].block : 0)];
+                             : state->slots[point * state->ways + (lanes ? points[i].block % state->ways : 0)];
     uint32_t j = 0;
     while (j < used && homes[j] != home)
       j++;
@@ -259,13 +261,100 @@ static void emit_nest(nest *n, uint32_t depth, const emit_point *points, uint32_
       close_root(n, &n->roots[i], points);
 }
 
-void emit_sweep(emitter *e, const kir_sweep *sweep) {
-  nest n = {.e = e, .sweep = sweep};
-  n.roots = base_new_array(e->arena, root_state, sweep->roots.count);
+static void begin_nest(nest *n, emitter *e, const kir_sweep *sweep) {
+  *n = (nest){.e = e, .sweep = sweep};
+  n->roots = base_new_array(e->arena, root_state, sweep->roots.count);
   for (uint32_t i = 0; i < sweep->roots.count; i++) {
     const kir_root *root = &sweep->roots.data[i];
-    n.roots[i] = (root_state){.root = root, .op = ir_node_of(e->graph, root->value)->op};
+    n->roots[i] = (root_state){.root = root, .op = ir_node_of(e->graph, root->value)->op};
   }
+}
+
+void emit_sweep(emitter *e, const kir_sweep *sweep) {
+  nest n;
+  begin_nest(&n, e, sweep);
   emit_point origin = {.width = 1};
   emit_nest(&n, 0, &origin, 1);
+}
+
+// ---- several sweeps in one lane loop ------------------------------------------------------------------
+
+typedef struct member {
+  nest n;
+  LLVMValueRef row;
+  emit_point *points; // all indices of the loops outside the lane loop
+  uint32_t count;
+} member;
+
+static void expand_outer(member *m) {
+  emitter *e = m->n.e;
+  m->points = base_new(e->arena, emit_point);
+  m->points->width = 1;
+  m->count = 1;
+  for (uint32_t i = 0; i + 1 < m->n.sweep->loop_count; i++) {
+    ir_axis axis = m->n.sweep->loops[i];
+    uint32_t size = (uint32_t)e->kernel->axes[axis.index].size;
+    emit_point *grown = base_new_array(e->arena, emit_point, m->count * size);
+    for (uint32_t j = 0; j < m->count * size; j++) {
+      grown[j] = m->points[j / size];
+      emit_set_axis(e, &grown[j], axis, emit_i64(e, j % size), j % size, j % size + 1, false);
+    }
+    m->points = grown;
+    m->count *= size;
+  }
+}
+
+static void step_together(emitter *e, member *members, uint32_t member_count, LLVMValueRef index,
+                          uint32_t vectors, uint32_t width) {
+  for (uint32_t i = 0; i < member_count; i++) {
+    member *m = &members[i];
+    ir_axis lane = lane_axis(&m->n);
+    emit_point *grown = base_new_array(e->arena, emit_point, m->count * vectors);
+    for (uint32_t j = 0; j < m->count * vectors; j++) {
+      uint32_t block = j % vectors;
+      grown[j] = m->points[j / vectors];
+      grown[j].width = width;
+      grown[j].block = block;
+      LLVMValueRef here =
+          block ? LLVMBuildAdd(e->builder, index, emit_i64(e, (int64_t)block * e->width), "") : index;
+      emit_set_axis(e, &grown[j], lane, here, 0, e->kernel->axes[lane.index].size, width > 1);
+      compose_wholes(e, &grown[j]);
+    }
+    e->row = m->row;
+    emit_step(&m->n, grown, m->count * vectors);
+  }
+}
+
+void emit_sweeps_together(emitter *e, const kir_sweep *const *sweeps, const LLVMValueRef *rows,
+                          uint32_t count) {
+  member *members = base_new_array(e->arena, member, count);
+  LLVMValueRef row = e->row;
+  for (uint32_t i = 0; i < count; i++) {
+    member *m = &members[i];
+    begin_nest(&m->n, e, sweeps[i]);
+    m->n.ways = 1;
+    e->row = m->row = rows[i];
+    expand_outer(m);
+    for (uint32_t j = 0; j < sweeps[i]->roots.count; j++)
+      if (m->n.roots[j].root->accumulates) open_root(&m->n, &m->n.roots[j], m->points, m->count);
+  }
+  int64_t size = e->kernel->axes[lane_axis(&members[0].n).index].size;
+  int64_t unroll = e->kernel->schedule.unroll < 2 ? e->kernel->schedule.unroll : 2;
+  int64_t step = unroll * e->width, whole = size / step * step;
+  if (whole) {
+    emit_loop loop = emit_loop_begin(e, emit_i64(e, 0), 0, NULL);
+    step_together(e, members, count, loop.index, (uint32_t)unroll, e->width);
+    emit_loop_end(e, &loop, emit_i64(e, whole), step, NULL);
+  }
+  for (; whole + e->width <= size; whole += e->width)
+    step_together(e, members, count, emit_i64(e, whole), 1, e->width);
+  if (whole < size)
+    step_together(e, members, count, emit_i64(e, whole), 1, (uint32_t)(size - whole));
+  for (uint32_t i = 0; i < count; i++) {
+    e->row = members[i].row;
+    for (uint32_t j = 0; j < sweeps[i]->roots.count; j++)
+      if (members[i].n.roots[j].root->accumulates)
+        close_root(&members[i].n, &members[i].n.roots[j], members[i].points);
+  }
+  e->row = row;
 }

@@ -14,6 +14,7 @@ static emit_memo memo_key(const emitter *e, ir_value value, const emit_point *po
   const ir_type *type = &ir_node_of(e->graph, value)->type;
   emit_memo key = {.value = value, .lanes = point->lanes & ir_type_axes(type)};
   key.width = key.lanes ? point->width : 1;
+  key.row = e->kernel->values[value.index].phase == KIR_BODY ? e->row : NULL;
   for (uint32_t i = 0; i < type->rank; i++)
     if (!e->kernel->axes[type->axes[i].index].row) key.index[i] = point->index[type->axes[i].index];
   return key;
@@ -21,7 +22,7 @@ static emit_memo memo_key(const emitter *e, ir_value value, const emit_point *po
 
 static bool same_key(const emit_memo *a, const emit_memo *b) {
   return a->value.index == b->value.index && a->width == b->width && a->lanes == b->lanes &&
-         memcmp(a->index, b->index, sizeof a->index) == 0;
+         a->row == b->row && memcmp(a->index, b->index, sizeof a->index) == 0;
 }
 
 void emit_remember(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {

@@ -4,12 +4,19 @@
 
 #include <llvm-c/Error.h>
 #include <llvm-c/LLJIT.h>
+#include <llvm-c/Orc.h>
 
 #include "codegen/llvm/cpu.h"
 
 struct cpu_code {
   LLVMOrcLLJITRef jit;
 };
+
+// ORC would print what goes wrong while it links; whoever asks for the symbol learns that it is missing.
+static void drop_report(void *unused, LLVMErrorRef error) {
+  (void)unused;
+  LLVMConsumeError(error);
+}
 
 static cpu_code *give_up(cpu_code *code, LLVMErrorRef error, base_arena *arena, base_str *why) {
   char *message = LLVMGetErrorMessage(error);
@@ -30,6 +37,8 @@ cpu_code *cpu_code_load(base_str object, base_arena *arena, base_str *why) {
     code->jit = NULL;
     return give_up(code, error, arena, why);
   }
+  LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(code->jit), drop_report,
+                                          NULL);
   LLVMOrcJITDylibRef library = LLVMOrcLLJITGetMainJITDylib(code->jit);
   LLVMOrcDefinitionGeneratorRef process;
   error = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(

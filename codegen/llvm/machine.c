@@ -86,6 +86,8 @@ bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, 
   machine->cpu = host ? kept(arena, LLVMGetHostCPUName()) : cpu;
   machine->features = host ? kept(arena, LLVMGetHostCPUFeatures()) : "";
   machine->width = host ? featured_width(machine->features) : named_width(cpu);
+  machine->halves =
+      !machine->x86 || (host ? strstr(machine->features, "+f16c") != NULL : machine->width > 4);
   machine->runs_here = host || host_runs(cpu);
   if (!host && machine->x86 && !known_cpu(cpu)) {
     base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "unknown CPU '%s'", cpu);

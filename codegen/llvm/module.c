@@ -93,7 +93,7 @@ LLVMModuleRef cpu_build_module(base_arena *arena, const cpu_plan *plan, const cp
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
     const cpu_kernel *kernel = &plan->kernels[i];
     emit_kernel(arena, module, kernel->kernel, kernel->body, kernel->prepare,
-                vector_width(kernel->kernel, machine), machine->x86);
+                vector_width(kernel->kernel, machine), machine->x86, machine->halves);
   }
   if (!verify_module(module, arena, diag) || !optimise(module, machine, arena, diag)) return NULL;
   return module;
