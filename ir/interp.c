@@ -435,7 +435,9 @@ static void round_result(const machine *m, const ir_type *type, double *out) {
 
 // The largest finite |z| among the logits an op reads.
 static double scan_logits(const machine *m, const ir_node *node) {
-  if (node->op != IR_SOFTMAX && node->op != IR_LOGSUMEXP && node->op != IR_SIGMOID) return 0.0;
+  bool takes_logits = node->op == IR_SOFTMAX || node->op == IR_LOGSUMEXP ||
+                      node->op == IR_SIGMOID || node->op == IR_EXP;
+  if (!takes_logits) return 0.0;
   const double *logits = m->values[node->operands[0].index];
   int64_t count = count_of(m, &ir_node_of(m->graph, node->operands[0])->type);
   double largest = 0.0;

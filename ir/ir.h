@@ -213,7 +213,7 @@ bool ir_equal(const ir_graph *a, const ir_graph *b);
 // f16. `sizes` has one entry for each axis of the graph, all known. `inputs` has one dense array for each
 // parameter in its type's axis order; `outputs` one for each result, to be filled. Parameters must already
 // hold values of their dtype. `largest_logit`, when not NULL, gets the largest finite |z| that entered a softmax,
-// logsumexp or sigmoid (at least 0): the error bounds of docs/ir.md scale with it.
+// logsumexp, sigmoid or exp (at least 0): the error bounds of docs/ir.md scale with it.
 // A `call` op is BASE_UNSUPPORTED.
 base_status ir_interpret(const ir_graph *graph, const int64_t *sizes, const double *const *inputs,
                          double *const *outputs, double *largest_logit, base_diag *diag);

@@ -163,6 +163,7 @@ static void print_tree(const kir_kernel *kernel, const kir_sweep *sweep, ir_valu
     base_text_printf(out, "%%%.*s", BASE_FMT(node->name));
   else
     ir_print_node(kernel->graph, value, out);
+  if (!top) base_text_printf(out, "\n");
 }
 
 static void print_destination(const kir_kernel *kernel, const kir_root *root, base_text *out) {

@@ -119,6 +119,9 @@ typedef struct kir_kernel {
   // The body sweep that the sweeps marked `ahead` share one loop with, while it works on row t and they on
   // row t + 1: reading the next row from memory hides behind the arithmetic of this one. -1: none.
   int32_t overlap;
+  // Two neighbouring vectors of the hidden axis hold the even and the odd elements of their stretch, in
+  // every sweep and every place: a 32-bit load brings two bf16 and one operation widens each.
+  bool paired;
   size_t shared_bytes, scratch_bytes;
 } kir_kernel;
 

@@ -75,8 +75,8 @@ uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axe
 int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *axes,
                   uint32_t count) {
   const kir_axis *info = lowering->kernel->axes;
-  if (pass_is_staged(lowering, value) && lowering->kernel->schedule.lanes == KIR_LANES_QUERY &&
-      lowering->packed[value.index]) {
+  if (pass_is_staged(lowering, value) &&
+      lowering->kernel->schedule.lanes == KIR_LANES_QUERY) {
     // Queries: the result's axis that only the packed operand has.
     const ir_node *node = ir_node_of(lowering->graph, value);
     for (int32_t i = (int32_t)count - 1; i >= 0; i--)
@@ -184,6 +184,7 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
   pass_lower_places(&lowering);
   pass_lower_sweeps(&lowering);
   pass_lower_overlap(&lowering);
+  pass_lower_pairs(&lowering);
   return kernel;
 }
 

@@ -20,6 +20,7 @@ void pass_lower_axes(pass_lowering *lowering);
 void pass_lower_places(pass_lowering *lowering);
 void pass_lower_sweeps(pass_lowering *lowering);
 void pass_lower_overlap(pass_lowering *lowering);
+void pass_lower_pairs(pass_lowering *lowering);
 
 // Facts about nodes that the steps share.
 bool pass_is_reduction(

@@ -17,6 +17,16 @@ void pass_set(pass_rewrite *rewrite, ir_value old, ir_value new_value) {
   rewrite->map[old.index] = new_value;
 }
 
+// A node that stands for an old one bears its name: people wrote it, and hosts bind results by it. Builders
+// may have given the name to a node in between, which then takes this one's.
+static void claim_name(ir_graph *graph, ir_value value, base_str name) {
+  ir_node *node = &graph->nodes.data[value.index];
+  for (uint32_t i = graph->param_count; i < graph->nodes.count; i++)
+    if (i != value.index && base_str_equal(graph->nodes.data[i].name, name))
+      graph->nodes.data[i].name = node->name;
+  node->name = name;
+}
+
 ir_value pass_copy(pass_rewrite *rewrite, ir_value old) {
   ir_node node = *ir_node_of(rewrite->old, old);
   ir_value *operands = base_new_array(rewrite->graph->arena, ir_value, node.operand_count);
@@ -25,7 +35,10 @@ ir_value pass_copy(pass_rewrite *rewrite, ir_value old) {
   node.operands = operands;
   ir_value value = node.op == IR_PARAM ? ir_build_param(rewrite->graph, node.name, node.type)
                                        : ir_build_node(rewrite->graph, &node);
-  if (node.op == IR_PARAM) rewrite->graph->nodes.data[value.index] = node; // layout and place too
+  if (node.op == IR_PARAM)
+    rewrite->graph->nodes.data[value.index] = node; // layout and place too
+  else
+    claim_name(rewrite->graph, value, node.name);
   pass_set(rewrite, old, value);
   return value;
 }
@@ -45,14 +58,12 @@ void pass_replace(pass_rewrite *rewrite, ir_value old, ir_value new_value) {
                     .operand_count = 1,
                     .operands = &new_value,
                     .kernel = IR_NO_KERNEL,
-                    .name = wanted->name,
                     .loc = wanted->loc};
     new_value = ir_build_node(rewrite->graph, &cast);
-  } else if (new_value.index + 1 == rewrite->graph->nodes.count) {
-    // Freshly built for this node, so the dump keeps the name people wrote.
-    ir_node *node = &rewrite->graph->nodes.data[new_value.index];
-    if (node->op != IR_PARAM) node->name = wanted->name;
   }
+  bool fresh = new_value.index + 1 == rewrite->graph->nodes.count;
+  if (fresh && ir_node_of(rewrite->graph, new_value)->op != IR_PARAM)
+    claim_name(rewrite->graph, new_value, wanted->name);
   pass_set(rewrite, old, new_value);
 }
 

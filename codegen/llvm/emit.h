@@ -17,6 +17,8 @@ typedef struct emit_point {
   uint64_t composed; // axes whose index was put together from their factors, which are set too
   uint32_t width;    // lanes of the vectors at this point
   uint32_t block;    // which vector of the step it is
+  LLVMValueRef pair; // of a paired vector: index of the first element of its stretch; else NULL
+  bool odd;          // the odd elements of the stretch, else the even ones
 } emit_point;
 
 typedef struct emit_memo {
@@ -33,6 +35,7 @@ typedef struct emit_store {
   LLVMValueRef address, bits;
   uint32_t bytes; // of one vector
   bool vector;
+  bool half; // the even elements of a pair: the odd ones are still to come
 } emit_store;
 
 typedef struct emitter {
@@ -119,6 +122,11 @@ LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value); // stay
 LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype,
                          LLVMValueRef value); // rounded f32 to bits as stored
 LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored); // to f32
+// A vector of f32 of even (odd) elements: from pairs of bf16 in 32-bit lanes, or from two vectors in a row; and back.
+LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd);
+LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even, LLVMValueRef odd); // both rounded to bf16
+LLVMValueRef emit_deinterleave(emitter *e, LLVMValueRef low, LLVMValueRef high, bool odd);
+LLVMValueRef emit_interleave(emitter *e, LLVMValueRef even, LLVMValueRef odd, bool high);
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width);
 LLVMValueRef emit_intrinsic(emitter *e, const char *name, LLVMTypeRef overload,
                             LLVMValueRef *arguments, uint32_t count);

@@ -35,6 +35,8 @@ static LLVMValueRef add_function(emitter *e, const char *name, kir_phase phase) 
   LLVMPositionBuilderAtEnd(e->builder, start);
   e->memo.count = 0;
   e->row = emit_i64(e, 0);
+  e->prefetch_parts = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
+  e->prefetch_part = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
   emit_begin_memory(e);
   return function;
 }
@@ -88,8 +90,6 @@ static void emit_phase(emitter *e, kir_phase phase) {
   // With rows overlapped the loads themselves run ahead.
   bool overlapped = kernel->overlap >= 0;
   bool *reads = base_new_array(e->arena, bool, (size_t)args * (sweeps + 1));
-  e->prefetch_parts = base_new_array(e->arena, uint32_t, args + 1);
-  e->prefetch_part = base_new_array(e->arena, uint32_t, args + 1);
   for (uint32_t i = 0; i < sweeps; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];
     if (sweep->phase != phase || sweep->scalar || sweep->lane < 0 || overlapped) continue;

@@ -304,3 +304,40 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   LLVMValueRef upper = LLVMBuildLShr(e->builder, as_int(e, value), int_constant(e, 16, width), "");
   return LLVMBuildTrunc(e->builder, upper, stored, "");
 }
+
+// ---- pairs --------------------------------------------------------------------------------------------
+
+LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd) {
+  uint32_t width = emit_width(pairs);
+  LLVMValueRef bits =
+      odd ? LLVMBuildAnd(e->builder, pairs, int_constant(e, 0xffff0000u, width), "")
+          : LLVMBuildShl(e->builder, pairs, int_constant(e, 16, width), "");
+  return as_float(e, bits);
+}
+
+LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even, LLVMValueRef odd) {
+  uint32_t width = emit_width(even);
+  LLVMValueRef low =
+      LLVMBuildLShr(e->builder, as_int(e, even), int_constant(e, 16, width), "");
+  return LLVMBuildOr(e->builder, low, as_int(e, odd), "");
+}
+
+// Lane i of the result is lane first + i * step of a and b in a row, or of a and b in turn.
+static LLVMValueRef shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, uint32_t first, uint32_t step,
+                            bool in_turn) {
+  uint32_t width = emit_width(a);
+  LLVMValueRef lanes[64];
+  for (uint32_t i = 0; i < width; i++) {
+    uint32_t from = in_turn ? (first + i) / 2 + (i % 2) * width : first + i * step;
+    lanes[i] = LLVMConstInt(e->i32, from, false);
+  }
+  return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(lanes, width), "");
+}
+
+LLVMValueRef emit_deinterleave(emitter *e, LLVMValueRef low, LLVMValueRef high, bool odd) {
+  return shuffle(e, low, high, odd, 2, false);
+}
+
+LLVMValueRef emit_interleave(emitter *e, LLVMValueRef even, LLVMValueRef odd, bool high) {
+  return shuffle(e, even, odd, high ? emit_width(even) : 0, 0, true);
+}

@@ -137,6 +137,26 @@ static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValu
   }
 }
 
+// The even (or odd) elements of the stretch of two vectors that starts at the address.
+static LLVMValueRef load_half(emitter *e, ir_dtype dtype, const emit_point *point, LLVMValueRef address) {
+  uint32_t width = point->width;
+  if (dtype == IR_BF16) {
+    LLVMValueRef pairs = LLVMBuildLoad2(e->builder, LLVMVectorType(e->i32, width), address, "");
+    LLVMSetAlignment(pairs, 2);
+    return emit_half_of_pairs(e, pairs, point->odd);
+  }
+  LLVMValueRef after = offset_pointer(e, address, emit_i64(e, (int64_t)(width * ir_dtype_size(dtype))));
+  LLVMValueRef low = load_stored(e, dtype, width, address);
+  LLVMValueRef high = load_stored(e, dtype, width, after);
+  return emit_deinterleave(e, low, high, point->odd);
+}
+
+static emit_point start_of_pair(const ir_type *type, int32_t lane, const emit_point *point) {
+  emit_point start = *point;
+  start.index[type->axes[lane].index] = point->pair;
+  return start;
+}
+
 LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *point) {
   uint32_t arg = (uint32_t)e->kernel->values[value.index].load_arg;
   const ir_type *type = &ir_node_of(e->graph, value)->type;
@@ -146,7 +166,9 @@ LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *po
   if (lane != e->kernel->args.data[arg].unit_position)
     return gather(e, type->dtype, point->width, address, stride(e, arg, (uint32_t)lane));
   prefetch(e, arg, point, address);
-  return load_stored(e, type->dtype, point->width, address);
+  if (!point->pair) return load_stored(e, type->dtype, point->width, address);
+  emit_point start = start_of_pair(type, lane, point);
+  return load_half(e, type->dtype, point, argument_address(e, arg, &start));
 }
 
 // ---- places -------------------------------------------------------------------------------------------
@@ -217,6 +239,40 @@ void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMV
 
 // ---- results ------------------------------------------------------------------------------------------
 
+// The two halves of a pair go to memory together: the even one waits for the odd one.
+static void store_pair(emitter *e, ir_dtype dtype, emit_store even, LLVMValueRef odd) {
+  uint32_t width = emit_width(odd), element = (uint32_t)ir_dtype_size(dtype);
+  LLVMValueRef address = even.address, first = even.bits;
+  even.half = false;
+  even.vector = width == e->width;
+  if (dtype == IR_BF16) {
+    even.bits = emit_join_pairs(e, first, odd);
+    even.bytes = 4 * width;
+    base_push(e->arena, &e->stores, even);
+    return;
+  }
+  even.bytes = element * width;
+  even.bits = emit_narrow(e, dtype, emit_interleave(e, first, odd, false));
+  base_push(e->arena, &e->stores, even);
+  even.address = offset_pointer(e, address, emit_i64(e, element * width));
+  even.bits = emit_narrow(e, dtype, emit_interleave(e, first, odd, true));
+  base_push(e->arena, &e->stores, even);
+}
+
+static void store_half(emitter *e, ir_dtype dtype, const emit_point *point, emit_store store) {
+  if (!point->odd) {
+    store.half = true;
+    base_push(e->arena, &e->stores, store);
+    return;
+  }
+  uint32_t last = e->stores.count - 1;
+  while (!e->stores.data[last].half || e->stores.data[last].arg != store.arg)
+    last--;
+  emit_store even = e->stores.data[last];
+  e->stores.data[last] = e->stores.data[--e->stores.count];
+  store_pair(e, dtype, even, store.bits);
+}
+
 void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {
   uint32_t arg = (uint32_t)e->kernel->values[value.index].store_arg;
   const ir_type *type = &ir_node_of(e->graph, value)->type;
@@ -224,6 +280,11 @@ void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LL
   LLVMValueRef address = argument_address(e, arg, point);
   int32_t lane = lane_position(point, type);
   if (lane >= 0) result = emit_splat(e, result, point->width);
+  if (lane >= 0 && point->pair) {
+    emit_store store = {.arg = (int32_t)arg, .address = address, .bits = result};
+    store_half(e, type->dtype, point, store);
+    return;
+  }
   LLVMValueRef bits = emit_narrow(e, type->dtype, result);
   if (lane >= 0 && lane != e->kernel->args.data[arg].unit_position) {
     scatter(e, bits, point->width, address, stride(e, arg, (uint32_t)lane), element);
@@ -246,7 +307,8 @@ static void store_all(emitter *e, int32_t arg, bool past_cache) {
     if (store->arg != arg) continue;
     const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
     LLVMValueRef made = LLVMBuildStore(e->builder, store->bits, store->address);
-    LLVMSetAlignment(made, past_cache ? store->bytes : (unsigned)ir_dtype_size(type->dtype));
+    uint32_t line = store->bytes < 64 ? store->bytes : 64;
+    LLVMSetAlignment(made, past_cache ? line : (unsigned)ir_dtype_size(type->dtype));
     if (past_cache) LLVMSetMetadata(made, kind, node);
   }
 }
@@ -283,12 +345,24 @@ void emit_flush_stores(emitter *e) {
   e->stores.count = 0;
 }
 
-// Non-temporal stores need aligned vectors: every row of the result must start on a cache line.
+// Non-temporal stores need aligned vectors: every row of the result must start on a cache line, and so must every
+// part of a row that has vectors of its own (the lane loop starts again in each head).
+static bool parts_start_aligned(const kir_kernel *kernel, const kir_arg *arg) {
+  if (arg->unit_position < 0) return true;
+  const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
+  const kir_axis *whole = &kernel->axes[type->axes[arg->unit_position].index];
+  if (!whole->factor_count) return true;
+  int64_t part = kernel->axes[whole->factors[whole->factor_count - 1].index].size;
+  return part * (int64_t)ir_dtype_size(type->dtype) % 64 == 0;
+}
+
 void emit_begin_memory(emitter *e) {
   for (uint32_t i = 0; i < e->kernel->args.count; i++) {
     const kir_arg *arg = &e->kernel->args.data[i];
     e->streamable[i] = NULL;
-    if (!arg->written || arg->temporary || arg->sliced || !e->kernel->schedule.stream) continue;
+    if (!arg->written || arg->temporary || arg->sliced || !e->kernel->schedule.stream ||
+        !parts_start_aligned(e->kernel, arg))
+      continue;
     const ir_type *type = &ir_node_of(e->graph, arg->value)->type;
     LLVMValueRef bits = LLVMBuildPtrToInt(e->builder, base_pointer(e, i, NULL), e->i64, "");
     for (uint32_t j = 0; j < type->rank; j++)

@@ -179,6 +179,23 @@ static void compose_wholes(emitter *e, emit_point *point) {
   }
 }
 
+// Vector `block` of the `blocks` of a step that starts at element `start` of the lane axis.
+static void set_lane(nest *n, emit_point *point, ir_axis axis, LLVMValueRef start, uint32_t block,
+                     uint32_t blocks, uint32_t width) {
+  emitter *e = n->e;
+  LLVMValueRef here = start;
+  if (block) here = LLVMBuildAdd(e->builder, start, emit_i64(e, (int64_t)block * e->width), "");
+  point->width = width;
+  point->block = block;
+  bool fixed = LLVMIsConstant(here);
+  int64_t first = fixed ? LLVMConstIntGetSExtValue(here) : 0;
+  emit_set_axis(e, point, axis, here, first, e->kernel->axes[axis.index].size, width > 1);
+  bool paired = e->kernel->paired && e->kernel->axes[axis.index].hidden && (block | 1) < blocks;
+  point->odd = paired && block % 2;
+  point->pair = paired ? here : NULL;
+  if (point->odd) point->pair = LLVMBuildSub(e->builder, here, emit_i64(e, e->width), "");
+}
+
 // `tile` indices of the loop from `index` on (of a lane loop: `tile` vectors of `width` lanes).
 static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_t count,
                       LLVMValueRef index, int64_t low, int64_t high, uint32_t tile,
@@ -190,17 +207,14 @@ static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_
   bool fixed = LLVMIsConstant(index);
   int64_t first = fixed ? LLVMConstIntGetSExtValue(index) : 0;
   for (uint32_t j = 0; j < tile; j++) {
-    int64_t offset = (int64_t)j * (lane ? e->width : 1);
-    LLVMValueRef here = offset ? LLVMBuildAdd(e->builder, index, emit_i64(e, offset), "") : index;
+    LLVMValueRef here = j && !lane ? LLVMBuildAdd(e->builder, index, emit_i64(e, j), "") : index;
     for (uint32_t i = 0; i < count; i++) {
       emit_point *point = &grown[i * tile + j];
       *point = points[i];
-      if (lane) {
-        point->width = width;
-        point->block = j;
-      }
-      emit_set_axis(e, point, axis, here, fixed ? first + offset : low,
-                    fixed && !lane ? first + offset + 1 : high, lane && width > 1);
+      if (lane)
+        set_lane(n, point, axis, index, j, tile, width);
+      else
+        emit_set_axis(e, point, axis, here, fixed ? first + j : low, fixed ? first + j + 1 : high, false);
       compose_wholes(e, point);
     }
   }
@@ -311,13 +325,8 @@ static void step_together(emitter *e, member *members, uint32_t member_count, LL
     ir_axis lane = lane_axis(&m->n);
     emit_point *grown = base_new_array(e->arena, emit_point, m->count * vectors);
     for (uint32_t j = 0; j < m->count * vectors; j++) {
-      uint32_t block = j % vectors;
       grown[j] = m->points[j / vectors];
-      grown[j].width = width;
-      grown[j].block = block;
-      LLVMValueRef here =
-          block ? LLVMBuildAdd(e->builder, index, emit_i64(e, (int64_t)block * e->width), "") : index;
-      emit_set_axis(e, &grown[j], lane, here, 0, e->kernel->axes[lane.index].size, width > 1);
+      set_lane(&m->n, &grown[j], lane, index, j % vectors, vectors, width);
       compose_wholes(e, &grown[j]);
     }
     e->row = m->row;
