@@ -121,7 +121,16 @@ static bool rows_join(const rt_bound *bound, const rt_kernel *kernel, uint32_t o
   return true;
 }
 
-static rt_rows plan_rows(const rt_bound *bound, const rt_kernel *kernel, bool *overflow) {
+// As many rows as the kernel wants, but no fewer tasks than workers when there are rows enough.
+static int64_t rows_of_task(const rt_kernel *kernel, int64_t rows, int64_t outer, uint32_t workers) {
+  int64_t wanted = kernel->rows_per_task < 1 ? 1 : kernel->rows_per_task;
+  int64_t parts = outer < (int64_t)workers ? ((int64_t)workers - 1) / outer + 1 : 1;
+  int64_t share = (rows - 1) / parts + 1;
+  return wanted < share ? wanted : share;
+}
+
+static rt_rows plan_rows(const rt_bound *bound, const rt_kernel *kernel, uint32_t workers,
+                         bool *overflow) {
   rt_rows rows = {.outer_count = kernel->row_count, .inner = 1};
   bool empty = false;
   for (uint32_t k = 0; k < kernel->row_count; k++) {
@@ -134,14 +143,15 @@ static rt_rows plan_rows(const rt_bound *bound, const rt_kernel *kernel, bool *o
     *overflow |= __builtin_mul_overflow(rows.inner, size, &rows.inner);
   }
   if (*overflow) return (rt_rows){.inner = 1};
-  rows.per_task = kernel->rows_per_task < 1 ? 1 : kernel->rows_per_task;
-  if (rows.per_task > rows.inner) rows.per_task = rows.inner;
-  rows.tasks_per_outer = (rows.inner - 1) / rows.per_task + 1;
-  rows.tasks = rows.tasks_per_outer;
+  int64_t outer = 1;
   for (uint32_t k = 0; k < rows.outer_count; k++) {
     rows.outer_size[k] = bound->sizes[kernel->rows[k]];
-    *overflow |= __builtin_mul_overflow(rows.tasks, rows.outer_size[k], &rows.tasks);
+    *overflow |= __builtin_mul_overflow(outer, rows.outer_size[k], &outer);
   }
+  if (*overflow) return (rt_rows){.inner = 1};
+  rows.per_task = rows_of_task(kernel, rows.inner, outer, workers);
+  rows.tasks_per_outer = (rows.inner - 1) / rows.per_task + 1;
+  *overflow |= __builtin_mul_overflow(rows.tasks_per_outer, outer, &rows.tasks);
   return rows;
 }
 
@@ -219,9 +229,9 @@ bool rt_plan_kernel(const rt_bound *bound, const rt_kernel *kernel, uint32_t con
                     size_t start, rt_plan *plan) {
   bool overflow = false;
   *plan = (rt_plan){.views = start, .end = start};
-  plan->rows = plan_rows(bound, kernel, &overflow);
-  if (plan->rows.tasks == 0) return !overflow;
   plan->workers = concurrency < 1 ? 1 : concurrency;
+  plan->rows = plan_rows(bound, kernel, plan->workers, &overflow);
+  if (plan->rows.tasks == 0) return !overflow;
   if (plan->workers > plan->rows.tasks) plan->workers = (uint32_t)plan->rows.tasks;
 
   size_t shared_tiles = 0, tiles = 0, worker = 0;

@@ -4,8 +4,8 @@
 //
 // A program is what a compiled graph looks like to the launcher: axes, slots (parameters, results and the
 // temporaries between kernels) and kernels with machine code. codegen makes it; the launcher binds tensors to
-// slots, cuts the rows into tasks and calls the code. Results never depend on how tasks meet threads: task
-// borders come from the program alone.
+// slots, cuts the rows into tasks and calls the code. Results never depend on how tasks meet threads: what
+// a row gives depends on that row alone, wherever tasks begin and end.
 #ifndef FATHOM_RUNTIME_H
 #define FATHOM_RUNTIME_H
 

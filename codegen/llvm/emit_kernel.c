@@ -51,11 +51,19 @@ static void mark_reads(const kir_kernel *kernel, ir_value value, bool top, bool 
     mark_reads(kernel, node->operands[i], false, reads);
 }
 
-// The sweeps that run ahead, for the first row of the call.
+// The sweeps that run ahead, for the first row of the call: in a loop of the same form as for the others, so that
+// a row's sums are added in the same order wherever it stands.
 static void emit_first_row(emitter *e, LLVMValueRef begin) {
+  const kir_sweep **sweeps = base_new_array(e->arena, const kir_sweep *, e->kernel->sweeps.count);
+  LLVMValueRef *rows = base_new_array(e->arena, LLVMValueRef, e->kernel->sweeps.count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < e->kernel->sweeps.count; i++) {
+    if (!e->kernel->sweeps.data[i].ahead) continue;
+    sweeps[count] = &e->kernel->sweeps.data[i];
+    rows[count++] = begin;
+  }
   e->row = begin;
-  for (uint32_t i = 0; i < e->kernel->sweeps.count; i++)
-    if (e->kernel->sweeps.data[i].ahead) emit_sweep(e, &e->kernel->sweeps.data[i]);
+  emit_sweeps_together(e, sweeps, rows, count);
 }
 
 // Sweep `index` of an overlapped body. After the last row there is no next one: it is done again, into places that
