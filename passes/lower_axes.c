@@ -6,32 +6,47 @@
 // ---- factors ------------------------------------------------------------------------------------------
 
 static void set_factors(kir_axis *whole, uint32_t count, const ir_axis *factors) {
-  if (whole->factor_count) return; // split twice: the second way is index arithmetic
+  if (whole->factor_count) return; // split twice: see is_refined
   whole->factor_count = count;
   for (uint32_t i = 0; i < count; i++)
     whole->factors[i] = factors[i];
 }
 
-static uint32_t expanded_rank(const kir_kernel *kernel, const ir_type *type, uint64_t seen,
-                              uint64_t *all, bool *clash) {
-  uint32_t rank = 0;
-  uint64_t here = 0;
-  for (uint32_t i = 0; i < type->rank; i++) {
-    const kir_axis *axis = &kernel->axes[type->axes[i].index];
-    uint32_t count = axis->factor_count ? axis->factor_count : 1;
-    for (uint32_t j = 0; j < count; j++, rank++) {
-      uint64_t bit = ir_axis_bit(axis->factor_count ? axis->factors[j] : type->axes[i]);
-      *clash |= (here & bit) != 0;
-      here |= bit;
-    }
+// Adds the axes of a type, split ones as their factors; false when the set has one of them already.
+static bool add_refined(const kir_kernel *kernel, uint64_t axes, uint64_t *set) {
+  for (uint32_t i = 0; i < kernel->graph->axes.count; i++) {
+    const kir_axis *axis = &kernel->axes[i];
+    if (!(axes & ir_axis_bit((ir_axis){i}))) continue;
+    uint64_t bits = axis->factor_count ? 0 : ir_axis_bit((ir_axis){i});
+    for (uint32_t j = 0; j < axis->factor_count; j++)
+      bits |= ir_axis_bit(axis->factors[j]);
+    if (*set & bits) return false;
+    *set |= bits;
   }
-  (void)seen;
-  *all |= here;
-  return rank;
+  return true;
 }
 
-// Factors work as long as no value has an axis and, in another role, one of its factors. Otherwise, and for
-// factors that are split themselves, nothing is refined: views are then index arithmetic everywhere.
+static bool has_factors(const kir_axis *whole, uint32_t count, const ir_axis *factors) {
+  bool same = whole->factor_count == count;
+  for (uint32_t i = 0; same && i < count; i++)
+    same = whole->factors[i].index == factors[i].index;
+  return same;
+}
+
+// Does a view map split axes through their factors only? Any other view sets the index of the whole axis, from
+// which nobody gets those of the factors.
+static bool is_refined(const pass_lowering *lowering, const ir_node *node) {
+  const kir_axis *axes = lowering->kernel->axes;
+  if (!(ir_op_get(node->op)->facts & IR_FACT_VIEW)) return true;
+  const kir_axis *over = &axes[node->over[0].index], *to = &axes[node->to[0].index];
+  if (node->op == IR_SPLIT_AXIS) return has_factors(over, node->to_count, node->to);
+  if (node->op == IR_MERGE_AXES) return has_factors(to, node->over_count, node->over);
+  return !over->factor_count && !to->factor_count;
+}
+
+// Factors work as long as no value has an axis and, in another role, one of its factors. Otherwise, for
+// factors that are split themselves and for wholes that other views touch, nothing is refined: views are then
+// index arithmetic everywhere.
 static bool factors_clash(const pass_lowering *lowering) {
   const kir_kernel *kernel = lowering->kernel;
   for (uint32_t i = 0; i < lowering->graph->axes.count; i++)
@@ -39,28 +54,17 @@ static bool factors_clash(const pass_lowering *lowering) {
       const kir_axis *factor = &kernel->axes[kernel->axes[i].factors[j].index];
       if (factor->factor_count || factor->row || kernel->axes[i].row) return true;
     }
-  bool clash = false;
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     if (!lowering->member[i]) continue;
-    ir_type joint = node->type;
-    joint.rank = 0;
-    uint64_t set = 0;
-    for (uint32_t j = 0; j < node->operand_count; j++) {
-      const ir_type *type = &ir_node_of(lowering->graph, node->operands[j])->type;
-      for (uint32_t k = 0; k < type->rank && joint.rank < IR_MAX_RANK; k++)
-        if (!(set & ir_axis_bit(type->axes[k]))) {
-          set |= ir_axis_bit(type->axes[k]);
-          joint.axes[joint.rank++] = type->axes[k];
-        }
-      uint64_t all = 0;
-      expanded_rank(kernel, type, 0, &all, &clash);
-    }
-    uint64_t all = 0;
-    expanded_rank(kernel, &joint, 0, &all, &clash);
-    expanded_rank(kernel, &node->type, 0, &all, &clash);
+    uint64_t joint = 0, refined = 0;
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      joint |= ir_type_axes(&ir_node_of(lowering->graph, node->operands[j])->type);
+    if (!is_refined(lowering, node) || !add_refined(kernel, joint, &refined)) return true;
+    refined = 0;
+    if (!add_refined(kernel, ir_type_axes(&node->type), &refined)) return true;
   }
-  return clash;
+  return false;
 }
 
 static void find_factors(pass_lowering *lowering) {

@@ -7,6 +7,7 @@
 // factors' indices (codegen follows the same rules when it evaluates).
 typedef struct carry {
   uint64_t lanes, composed;
+  uint64_t scattered; // put together, with the lanes along another factor than the last: no vector
 } carry;
 
 static uint64_t move_bit(uint64_t set, ir_axis from, ir_axis to) {
@@ -47,6 +48,7 @@ static bool view_vectorizes(const pass_lowering *lowering, const ir_node *node, 
 static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, bool top) {
   const ir_node *node = ir_node_of(lowering->graph, value);
   uint64_t mine = ir_type_axes(&node->type) & at.lanes;
+  if (ir_type_axes(&node->type) & at.scattered) return false;
   if (!top && mine == 0 && !pass_is_reduction(node)) return true;
   if (mine & (mine - 1)) return false; // a diagonal
   if (!top && lowering->kernel->values[value.index].place != KIR_INLINE) return true;
@@ -79,8 +81,9 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
     const kir_axis *whole = &lowering->kernel->axes[i];
     if (!whole->factor_count) continue;
     at.composed |= ir_axis_bit((ir_axis){i});
-    if (whole->factors[whole->factor_count - 1].index == lane.index)
-      at.lanes |= ir_axis_bit((ir_axis){i});
+    for (uint32_t j = 0; j < whole->factor_count; j++)
+      if (whole->factors[j].index == lane.index)
+        *(j + 1 == whole->factor_count ? &at.lanes : &at.scattered) |= ir_axis_bit((ir_axis){i});
   }
   if (!vectorizes(lowering, value, at, true)) result.lane = -1;
   return result;

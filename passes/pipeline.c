@@ -69,14 +69,17 @@ static bool check_needs(const pass_info *pass, uint32_t facts, base_diag *diag) 
 
 static void unknown_pass(base_str name, base_diag *diag) {
   const char *names[PASS_COUNT];
-  for (uint32_t i = 0; i < PASS_COUNT; i++)
+  base_text list = {.arena = diag->arena};
+  for (uint32_t i = 0; i < PASS_COUNT; i++) {
     names[i] = passes[i].name;
+    base_text_printf(&list, "%s%s", i ? ", " : "", passes[i].name);
+  }
   base_error(diag, (base_loc){0}, "unknown pass '%.*s'", BASE_FMT(name));
   const char *nearest = base_nearest(name, names, PASS_COUNT);
   if (nearest)
     base_hint(diag, "did you mean '%s'?", nearest);
   else
-    base_hint(diag, "the passes are canonicalize, factor-norm, online-softmax and fuse");
+    base_hint(diag, "the passes are %s", list.data);
 }
 
 static double microseconds(void) {
