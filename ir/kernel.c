@@ -1,4 +1,4 @@
-// Kernel IR: refining axes, tiles, costs and the printer.
+// Kernel IR: refining axes, tiles and costs.
 #include "ir/kernel.h"
 
 static bool listed(const ir_axis *axes, uint32_t count, ir_axis axis) {
@@ -34,6 +34,8 @@ static bool is_accumulated(const kir_sweep *sweep, uint32_t i) {
 static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
   const kir_schedule *schedule = &kernel->schedule;
+  if (sweep->together && (int32_t)i != sweep->lane) return axis->size;
+  if (sweep->together) return schedule->unroll < 2 ? schedule->unroll : 2;
   if ((int32_t)i == sweep->lane) return sweep->scalar ? 1 : schedule->unroll;
   if (is_accumulated(sweep, i))
     return axis->hidden ? schedule->unroll : sweep->scalar ? schedule->mix_unroll : 1;
@@ -96,105 +98,4 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
       cost.flops += work_elements(kernel, node);
   }
   return cost;
-}
-
-// ---- printer ------------------------------------------------------------------------------------------
-
-static const char *axis_name(const kir_kernel *kernel, ir_axis axis, base_text *out) {
-  return base_str_copy(out->arena, kernel->graph->axes.data[axis.index].name).data;
-}
-
-static void print_axes(const kir_kernel *kernel, const ir_axis *axes, uint32_t count,
-                       base_text *out) {
-  for (uint32_t i = 0; i < count; i++)
-    base_text_printf(out, "%s%s", i ? ", " : "", axis_name(kernel, axes[i], out));
-}
-
-static void print_args(const kir_kernel *kernel, base_text *out) {
-  for (uint32_t i = 0; i < kernel->args.count; i++) {
-    const kir_arg *arg = &kernel->args.data[i];
-    const ir_node *node = ir_node_of(kernel->graph, arg->value);
-    base_text_printf(out, "  %s %%%.*s: ", arg->written ? "write" : "read ", BASE_FMT(node->name));
-    ir_print_type(kernel->graph, &node->type, out);
-    if (arg->temporary) base_text_printf(out, " temporary");
-    if (arg->unit_position >= 0)
-      base_text_printf(out, " unit %s",
-                       axis_name(kernel, node->type.axes[arg->unit_position], out));
-    base_text_printf(out, "%s\n", arg->sliced ? " sliced" : "");
-  }
-}
-
-static void print_sweep_head(const kir_kernel *kernel, const kir_sweep *sweep, base_text *out) {
-  base_text_printf(out, "  %s %s level %u over (",
-                   sweep->phase == KIR_PREPARE ? "once" : "each row",
-                   sweep->scalar ? "scalars" : "sweep", sweep->level);
-  for (uint32_t i = 0; i < sweep->loop_count; i++) {
-    const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
-    base_text_printf(out, "%s%s=%lld", i ? ", " : "", axis_name(kernel, sweep->loops[i], out),
-                     (long long)axis->size);
-    if ((int32_t)i == sweep->lane)
-      base_text_printf(out, " lanes*%lld", (long long)kir_tile(kernel, sweep, i));
-    else
-      base_text_printf(out, " tile %lld", (long long)kir_tile(kernel, sweep, i));
-  }
-  base_text_printf(out, ") {\n");
-}
-
-static bool is_here(const kir_sweep *sweep, ir_value value) {
-  for (uint32_t i = 0; i < sweep->roots.count; i++)
-    if (sweep->roots.data[i].value.index == value.index) return true;
-  return false;
-}
-
-// The values computed in place come before the root that needs them.
-static void print_tree(const kir_kernel *kernel, const kir_sweep *sweep, ir_value value,
-                       bool *printed, bool top, base_text *out) {
-  const kir_value *info = &kernel->values[value.index];
-  const ir_node *node = ir_node_of(kernel->graph, value);
-  if (printed[value.index] || node->op == IR_PARAM) {
-    if (!top) return;
-  }
-  if (!top && (info->place != KIR_INLINE || is_here(sweep, value))) return;
-  printed[value.index] = true;
-  for (uint32_t i = 0; i < node->operand_count; i++)
-    print_tree(kernel, sweep, node->operands[i], printed, false, out);
-  base_text_printf(out, "    ");
-  if (node->op == IR_PARAM)
-    base_text_printf(out, "%%%.*s", BASE_FMT(node->name));
-  else
-    ir_print_node(kernel->graph, value, out);
-  if (!top) base_text_printf(out, "\n");
-}
-
-static void print_destination(const kir_kernel *kernel, const kir_root *root, base_text *out) {
-  const kir_value *value = &kernel->values[root->value.index];
-  if (value->place == KIR_SHARED || value->place == KIR_SCRATCH) {
-    base_text_printf(out, "  -> %s[", value->place == KIR_SHARED ? "shared" : "scratch");
-    print_axes(kernel, value->order, value->rank, out);
-    base_text_printf(out, "]");
-  }
-  if (value->store_arg >= 0) base_text_printf(out, "  -> memory");
-}
-
-void kir_print(const kir_kernel *kernel, base_text *out) {
-  base_text_printf(out, "kernel @%.*s rows(", BASE_FMT(kernel->name));
-  print_axes(kernel, kernel->rows, kernel->row_count, out);
-  base_text_printf(out, ") schedule(");
-  kir_schedule_print(&kernel->schedule, out);
-  base_text_printf(out, ") {\n");
-  print_args(kernel, out);
-  base_text_printf(out, "  shared %zu bytes, scratch %zu bytes\n", kernel->shared_bytes,
-                   kernel->scratch_bytes);
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
-    const kir_sweep *sweep = &kernel->sweeps.data[i];
-    bool *printed = base_new_array(out->arena, bool, kernel->graph->nodes.count);
-    print_sweep_head(kernel, sweep, out);
-    for (uint32_t j = 0; j < sweep->roots.count; j++) {
-      print_tree(kernel, sweep, sweep->roots.data[j].value, printed, true, out);
-      print_destination(kernel, &sweep->roots.data[j], out);
-      base_text_printf(out, "\n");
-    }
-    base_text_printf(out, "  }\n");
-  }
-  base_text_printf(out, "}\n");
 }

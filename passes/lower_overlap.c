@@ -96,8 +96,9 @@ void pass_lower_overlap(pass_lowering *lowering) {
   ir_axis lane = kernel->sweeps.data[second].loops[0];
   if (!first_sweeps_fit(kernel, lane) || !row_is_done_with(lowering, second, lane)) return;
   kernel->overlap = second;
+  kernel->sweeps.data[second].together = true;
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     kir_sweep *sweep = &kernel->sweeps.data[i];
-    sweep->ahead = is_body_row(sweep) && sweep->level == 0;
+    if (is_body_row(sweep) && sweep->level == 0) sweep->ahead = sweep->together = true;
   }
 }

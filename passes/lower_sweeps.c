@@ -94,11 +94,33 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
 typedef struct builder {
   pass_lowering *lowering;
   uint32_t *sweep_of; // for each stored value, 1 + the index of its sweep
-  uint32_t *after;    // for each value, 1 + the last sweep it reads from; 0 for none
+  uint32_t *after;    // for each value, 1 + the first sweep it may join; 0 for any
 } builder;
 
-// Reads of stored values, seen through the values computed in place.
-static uint32_t last_read(const builder *build, const ir_node *node) {
+// Does the node need its operands at its own point only? A view or a mix reads them at others.
+static bool is_pointwise(const pass_lowering *lowering, ir_value value) {
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  const kir_kernel *kernel = lowering->kernel;
+  if (node->op == IR_SPLIT_AXIS) return kernel->axes[node->over[0].index].factor_count > 0;
+  if (node->op == IR_MERGE_AXES) return kernel->axes[node->to[0].index].factor_count > 0;
+  if (ir_op_get(node->op)->facts & IR_FACT_VIEW) return false;
+  if (!pass_is_reduction(node)) return true;
+  ir_type over = {.rank = node->over_count};
+  for (uint32_t i = 0; i < node->over_count; i++)
+    over.axes[i] = node->over[i];
+  ir_axis axes[KIR_MAX_LOOPS], reduced[KIR_MAX_LOOPS];
+  uint64_t accumulates;
+  pass_domain(lowering, value, axes, &accumulates);
+  uint32_t count = kir_refine(kernel, &over, reduced, 0);
+  for (uint32_t i = 0; i < count; i++)
+    if (!(accumulates & ir_axis_bit(reduced[i]))) return false;
+  return true;
+}
+
+// Reads of stored values, seen through the values computed in place. What is read at other points than the
+// reader's must be complete: its sweep has to be over.
+static uint32_t last_read(const builder *build, ir_value reader) {
+  const ir_node *node = ir_node_of(build->lowering->graph, reader);
   uint32_t last = 0;
   for (uint32_t i = 0; i < node->operand_count; i++) {
     uint32_t operand = node->operands[i].index;
@@ -106,7 +128,7 @@ static uint32_t last_read(const builder *build, const ir_node *node) {
     uint32_t sweep = value->place == KIR_INLINE ? build->after[operand] : build->sweep_of[operand];
     if (sweep > last) last = sweep;
   }
-  return last;
+  return last && !is_pointwise(build->lowering, reader) ? last + 1 : last;
 }
 
 static bool is_chain(const kir_sweep *sweep, uint64_t accumulates) {
@@ -133,7 +155,7 @@ static void add_root(builder *build, uint32_t index, bool scalar) {
   kir_kernel *kernel = build->lowering->kernel;
   const kir_value *value = &kernel->values[index];
   shape wanted = shape_of(build->lowering, index);
-  uint32_t earliest = last_read(build, ir_node_of(build->lowering->graph, (ir_value){index}));
+  uint32_t earliest = last_read(build, (ir_value){index});
   uint32_t chosen = kernel->sweeps.count;
   for (uint32_t i = earliest ? earliest - 1 : 0; i < kernel->sweeps.count && !scalar; i++)
     if (joins(&kernel->sweeps.data[i], value, &wanted)) {
@@ -201,7 +223,7 @@ static void add_roots(builder *build, kir_phase phase, uint32_t level, bool scal
     bool is_scalar = !value->row && !pass_is_staged(lowering, (ir_value){i});
     bool stored =
         value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
-    build->after[i] = last_read(build, ir_node_of(lowering->graph, (ir_value){i}));
+    build->after[i] = last_read(build, (ir_value){i});
     if (stored && is_scalar == scalar) add_root(build, i, scalar);
   }
 }

@@ -103,6 +103,12 @@ static void write_reproducer(const ir_graph *graph, const char *rest, const pass
     base_hint(diag, "no reproducer was written: %.*s", BASE_FMT(why));
 }
 
+#ifdef NDEBUG
+static const bool always_verify = false;
+#else
+static const bool always_verify = true; // debug builds check every pass
+#endif
+
 static ir_graph *run_one(const pass_info *pass, const ir_graph *graph, const char *rest,
                          const pass_options *options, base_diag *diag) {
   double start = microseconds();
@@ -110,7 +116,7 @@ static ir_graph *run_one(const pass_info *pass, const ir_graph *graph, const cha
   double elapsed = microseconds() - start;
   if (options->time_passes && options->log)
     base_text_printf(options->log, "%-16s %9.1f us\n", pass->name, elapsed);
-  if (result && options->verify_each && !ir_verify(result, IR_STAGE_PARSED, diag)) {
+  if (result && (options->verify_each || always_verify) && !ir_verify(result, IR_STAGE_PARSED, diag)) {
     base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "pass '%s' broke the graph", pass->name);
     result = NULL;
   }

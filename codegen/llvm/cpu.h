@@ -20,6 +20,7 @@ typedef struct cpu_machine {
 } cpu_machine;
 
 // A machine for "host" or an LLVM CPU name; released with the arena. False: see diag.
+void cpu_machine_start(void); // once, before the others
 bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag);
 void cpu_machine_describe(base_text *out);
 
@@ -39,7 +40,7 @@ typedef struct cpu_plan {
 
 // Lowers every kernel of the graph under the schedule asked for. NULL: see diag.
 cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_options *options,
-                          base_diag *diag);
+                          const cpu_machine *machine, base_diag *diag);
 // The optimised module; released with the arena.
 LLVMModuleRef cpu_build_module(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
                                base_diag *diag);

@@ -82,7 +82,7 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
   cpu_machine machine;
   if (!cpu_machine_open(arena, options->cpu, &machine, diag) || !can_run(&machine, diag))
     return NULL;
-  cpu_plan *plan = cpu_plan_create(arena, graph, options, diag);
+  cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return NULL;
   cpu_artefact *artefact = calloc(1, sizeof *artefact);
   if (!artefact) {
@@ -140,7 +140,9 @@ static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *opt
     base_hint(diag, "it emits graph, kernel, llvm, asm, obj and report");
     return false;
   }
-  cpu_plan *plan = cpu_plan_create(arena, graph, options, diag);
+  cpu_machine machine;
+  if (!cpu_machine_open(arena, options->cpu, &machine, diag)) return false;
+  cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return false;
   if (strcmp(what, "kernel") == 0) {
     base_text text = {.arena = arena};
@@ -149,9 +151,7 @@ static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *opt
     *out = base_text_str(&text);
     return true;
   }
-  cpu_machine machine;
-  return cpu_machine_open(arena, options->cpu, &machine, diag) &&
-         emit_text(arena, plan, &machine, what, out, diag);
+  return emit_text(arena, plan, &machine, what, out, diag);
 }
 
 static const cg_target cpu_target = {.name = "cpu",
@@ -160,6 +160,8 @@ static const cg_target cpu_target = {.name = "cpu",
                                      .emit = emit,
                                      .describe = cpu_machine_describe};
 
+// The loader calls this once in a process, before anything else: LLVM's registries are set up here.
 __attribute__((visibility("default"))) const cg_target *fathom_cpu_target(void) {
+  cpu_machine_start();
   return &cpu_target;
 }

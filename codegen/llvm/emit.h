@@ -95,6 +95,8 @@ LLVMValueRef emit_finish(emitter *e, ir_value value, LLVMValueRef total);
 // Sets the index of an axis at a point; low <= index < high is known.
 void emit_set_axis(emitter *e, emit_point *point, ir_axis axis, LLVMValueRef index, int64_t low,
                    int64_t high, bool lane);
+// An axis that is the product of factors the point has now gets its index too.
+void emit_compose(emitter *e, emit_point *point);
 void emit_remember(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 
 // ---- memory (emit_memory.c) ---------------------------------------------------------------------------

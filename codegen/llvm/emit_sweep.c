@@ -158,27 +158,6 @@ static void emit_step(nest *n, const emit_point *points, uint32_t count) {
 
 // ---- loops --------------------------------------------------------------------------------------------
 
-// An axis that is the product of factors the point has now gets its index too.
-static void compose_wholes(emitter *e, emit_point *point) {
-  for (uint32_t i = 0; i < e->graph->axes.count; i++) {
-    const kir_axis *whole = &e->kernel->axes[i];
-    bool ready = whole->factor_count > 0 && !(point->composed & ir_axis_bit((ir_axis){i}));
-    for (uint32_t j = 0; j < whole->factor_count; j++)
-      ready &= point->index[whole->factors[j].index] != NULL;
-    if (!ready) continue;
-    LLVMValueRef index = emit_i64(e, 0);
-    for (uint32_t j = 0; j < whole->factor_count; j++) {
-      LLVMValueRef size = emit_i64(e, e->kernel->axes[whole->factors[j].index].size);
-      index = LLVMBuildAdd(e->builder, LLVMBuildMul(e->builder, index, size, ""),
-                           point->index[whole->factors[j].index], "");
-    }
-    ir_axis last = whole->factors[whole->factor_count - 1];
-    emit_set_axis(e, point, (ir_axis){i}, index, 0, whole->size,
-                  (point->lanes & ir_axis_bit(last)) != 0);
-    point->composed |= ir_axis_bit((ir_axis){i});
-  }
-}
-
 // Vector `block` of the `blocks` of a step that starts at element `start` of the lane axis.
 static void set_lane(nest *n, emit_point *point, ir_axis axis, LLVMValueRef start, uint32_t block,
                      uint32_t blocks, uint32_t width) {
@@ -215,7 +194,7 @@ static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_
         set_lane(n, point, axis, index, j, tile, width);
       else
         emit_set_axis(e, point, axis, here, fixed ? first + j : low, fixed ? first + j + 1 : high, false);
-      compose_wholes(e, point);
+      emit_compose(e, point);
     }
   }
   emit_nest(n, depth + 1, grown, count * tile);
@@ -327,7 +306,7 @@ static void step_together(emitter *e, member *members, uint32_t member_count, LL
     for (uint32_t j = 0; j < m->count * vectors; j++) {
       grown[j] = m->points[j / vectors];
       set_lane(&m->n, &grown[j], lane, index, j % vectors, vectors, width);
-      compose_wholes(e, &grown[j]);
+      emit_compose(e, &grown[j]);
     }
     e->row = m->row;
     emit_step(&m->n, grown, m->count * vectors);
@@ -348,7 +327,7 @@ void emit_sweeps_together(emitter *e, const kir_sweep *const *sweeps, const LLVM
       if (m->n.roots[j].root->accumulates) open_root(&m->n, &m->n.roots[j], m->points, m->count);
   }
   int64_t size = e->kernel->axes[lane_axis(&members[0].n).index].size;
-  int64_t unroll = e->kernel->schedule.unroll < 2 ? e->kernel->schedule.unroll : 2;
+  int64_t unroll = kir_tile(e->kernel, sweeps[0], (uint32_t)sweeps[0]->lane);
   int64_t step = unroll * e->width, whole = size / step * step;
   if (whole) {
     emit_loop loop = emit_loop_begin(e, emit_i64(e, 0), 0, NULL);

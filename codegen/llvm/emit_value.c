@@ -93,6 +93,26 @@ void emit_set_axis(emitter *e, emit_point *point, ir_axis axis, LLVMValueRef ind
   point->composed &= ~bit;
 }
 
+void emit_compose(emitter *e, emit_point *point) {
+  for (uint32_t i = 0; i < e->graph->axes.count; i++) {
+    const kir_axis *whole = &e->kernel->axes[i];
+    bool ready = whole->factor_count > 0 && !(point->composed & ir_axis_bit((ir_axis){i}));
+    for (uint32_t j = 0; j < whole->factor_count; j++)
+      ready &= point->index[whole->factors[j].index] != NULL;
+    if (!ready) continue;
+    LLVMValueRef index = emit_i64(e, 0);
+    for (uint32_t j = 0; j < whole->factor_count; j++) {
+      LLVMValueRef size = emit_i64(e, e->kernel->axes[whole->factors[j].index].size);
+      index = LLVMBuildAdd(e->builder, LLVMBuildMul(e->builder, index, size, ""),
+                           point->index[whole->factors[j].index], "");
+    }
+    ir_axis last = whole->factors[whole->factor_count - 1];
+    emit_set_axis(e, point, (ir_axis){i}, index, 0, whole->size,
+                  (point->lanes & ir_axis_bit(last)) != 0);
+    point->composed |= ir_axis_bit((ir_axis){i});
+  }
+}
+
 static bool runs_along_lanes(const emit_point *point, ir_axis axis) {
   return (point->lanes & ir_axis_bit(axis)) != 0;
 }
@@ -343,6 +363,7 @@ static void reduce_at(emitter *e, const reduction *r, uint32_t depth, const emit
   for (uint32_t i = 0; i < count; i++) {
     inner[i] = points[i];
     emit_set_axis(e, &inner[i], r->axes[depth], index, low, high, false);
+    emit_compose(e, &inner[i]);
   }
   reduce_axis(e, r, depth + 1, inner, count);
 }

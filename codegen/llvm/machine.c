@@ -77,9 +77,12 @@ static bool known_cpu(const char *cpu) {
   return false;
 }
 
-bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag) {
+void cpu_machine_start(void) {
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
+}
+
+bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag) {
   bool host = !cpu || !*cpu || strcmp(cpu, "host") == 0 || strcmp(cpu, "native") == 0;
   *machine = (cpu_machine){.triple = kept(arena, LLVMGetDefaultTargetTriple())};
   machine->x86 = strncmp(machine->triple, "x86_64", 6) == 0;

@@ -35,8 +35,18 @@ void cpu_name_symbols(base_arena *arena, cpu_plan *plan) {
   }
 }
 
+// Wider vectors than the CPU's are split by LLVM; beyond a few registers each that only spills.
+static bool machine_can(const cpu_machine *machine, const kir_schedule *schedule, base_diag *diag) {
+  if (schedule->vector <= 4 * (int64_t)machine->width) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "vector=%lld is too wide for %s",
+                    (long long)schedule->vector, machine->cpu);
+  base_hint(diag, "its vectors have %u f32 lanes: use at most vector=%u, or 0 for what it has",
+            machine->width, 4 * machine->width);
+  return false;
+}
+
 cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_options *options,
-                          base_diag *diag) {
+                          const cpu_machine *machine, base_diag *diag) {
   cpu_plan *plan = base_new(arena, cpu_plan);
   bool given = options->schedule && *options->schedule;
   plan->graph = graph;
@@ -45,7 +55,9 @@ cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_opt
   plan->kernels = base_new_array(arena, cpu_kernel, plan->kernel_count);
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
     kir_schedule schedule = pass_default_schedule(graph, (int32_t)i);
-    if (given && !kir_schedule_parse(options->schedule, &schedule, diag)) return NULL;
+    if (given && (!kir_schedule_parse(options->schedule, &schedule, diag) ||
+                  !machine_can(machine, &schedule, diag)))
+      return NULL;
     plan->kernels[i].kernel = pass_lower(graph, (int32_t)i, &schedule, diag);
     if (!plan->kernels[i].kernel) return NULL;
   }
