@@ -379,7 +379,9 @@ static fathom_status check_body(api_call *call, void *opaque) {
   const fathom_check_options *options = frame->options;
   ir_graph *graph = api_graph_open(call, frame->graph);
   if (!ir_verify(graph, IR_STAGE_BOUND, &call->diag)) return FATHOM_INVALID;
-  int64_t rows = options->dynamic_size != 0 ? options->dynamic_size : DEFAULT_ROWS;
+  int64_t rows = options->empty               ? 0
+                 : options->dynamic_size != 0 ? options->dynamic_size
+                                              : DEFAULT_ROWS;
   checker c = {
       .call = call,
       .executable = frame->executable,

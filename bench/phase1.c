@@ -11,14 +11,15 @@
 
 #include "phase1_loop.h"
 
-static const char text[] = "graph @phase1(%bank: f32[N, T, D], %query: f32[S, D], %gain: f32[D]) {\n"
-                           "  %k = rms_norm %bank, %gain over D {eps = 1e-5} : f32[N, T, D]\n"
-                           "  %z = dot %k, %query over D : f32[S, N, T]\n"
-                           "  %a = softmax %z over N : f32[S, N, T]\n"
-                           "  %out = weighted_sum %a, %bank over N : f32[S, T, D]\n"
-                           "  %lse = logsumexp %z over N : f32[S, T]\n"
-                           "  return %out, %lse\n"
-                           "}\n";
+static const char text[] =
+    "graph @phase1(%bank: f32[N, T, D], %query: f32[S, D], %gain: f32[D]) {\n"
+    "  %k = rms_norm %bank, %gain over D {eps = 1e-5} : f32[N, T, D]\n"
+    "  %z = dot %k, %query over D : f32[S, N, T]\n"
+    "  %a = softmax %z over N : f32[S, N, T]\n"
+    "  %out = weighted_sum %a, %bank over N : f32[S, T, D]\n"
+    "  %lse = logsumexp %z over N : f32[S, T]\n"
+    "  return %out, %lse\n"
+    "}\n";
 
 typedef struct settings {
   long sources, queries, hidden, tokens, threads, rounds;
@@ -69,7 +70,11 @@ static float *random_floats(size_t count) {
 }
 
 static DLTensor tensor(float *data, int64_t *shape, int rank) {
-  return (DLTensor){.data = data, .device = {kDLCPU, 0}, .ndim = rank, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+  return (DLTensor){.data = data,
+                    .device = {kDLCPU, 0},
+                    .ndim = rank,
+                    .dtype = {kDLFloat, 32, 1},
+                    .shape = shape};
 }
 
 static void check(fathom_status status, const char *what) {
@@ -78,7 +83,8 @@ static void check(fathom_status status, const char *what) {
   exit(1);
 }
 
-static fathom_executable *compile(fathom_context *context, fathom_module **module, const settings *s) {
+static fathom_executable *compile(fathom_context *context, fathom_module **module,
+                                  const settings *s) {
   fathom_graph *graph;
   check(fathom_parse(context, text, sizeof text - 1, "phase1", module), "parse");
   check(fathom_module_graph(*module, NULL, &graph), "graph");
@@ -111,21 +117,30 @@ static double median(double *values, long count) {
 
 static int parse(int argc, char **argv, settings *s) {
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (strcmp(argv[i], "--sources") == 0) s->sources = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--queries") == 0) s->queries = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--hidden") == 0) s->hidden = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--tokens") == 0) s->tokens = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--threads") == 0) s->threads = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--rounds") == 0) s->rounds = atol(argv[i + 1]);
-    else if (strcmp(argv[i], "--schedule") == 0) s->schedule = argv[i + 1];
-    else return 0;
+    if (strcmp(argv[i], "--sources") == 0)
+      s->sources = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--queries") == 0)
+      s->queries = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--hidden") == 0)
+      s->hidden = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--tokens") == 0)
+      s->tokens = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--threads") == 0)
+      s->threads = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--rounds") == 0)
+      s->rounds = atol(argv[i + 1]);
+    else if (strcmp(argv[i], "--schedule") == 0)
+      s->schedule = argv[i + 1];
+    else
+      return 0;
   }
-  return argc % 2 == 1 && s->sources > 0 && s->sources <= 64 && s->threads > 0 && s->threads <= 64 &&
-         s->rounds > 0 && s->rounds < 1000;
+  return argc % 2 == 1 && s->sources > 0 && s->sources <= 64 && s->threads > 0 &&
+         s->threads <= 64 && s->rounds > 0 && s->rounds < 1000;
 }
 
 int main(int argc, char **argv) {
-  settings s = {.sources = 8, .queries = 16, .hidden = 2048, .tokens = 2048, .threads = 2, .rounds = 9};
+  settings s = {
+      .sources = 8, .queries = 16, .hidden = 2048, .tokens = 2048, .threads = 2, .rounds = 9};
   if (!parse(argc, argv, &s)) return fprintf(stderr, "usage: see the head of bench/phase1.c\n"), 2;
   size_t N = (size_t)s.sources, S = (size_t)s.queries, D = (size_t)s.hidden, T = (size_t)s.tokens;
   float *bank = random_floats(N * T * D), *query = random_floats(S * D), *gain = random_floats(D);
@@ -138,10 +153,14 @@ int main(int argc, char **argv) {
   fathom_module *module;
   check(fathom_context_create(&options, &context), "context");
   fathom_executable *executable = compile(context, &module, &s);
-  int64_t shapes[5][3] = {{s.sources, s.tokens, s.hidden}, {s.queries, s.hidden}, {s.hidden},
-                          {s.queries, s.tokens, s.hidden}, {s.queries, s.tokens}};
-  DLTensor tensors[5] = {tensor(bank, shapes[0], 3), tensor(query, shapes[1], 2), tensor(gain, shapes[2], 1),
-                         tensor(out, shapes[3], 3), tensor(lse, shapes[4], 2)};
+  int64_t shapes[5][3] = {{s.sources, s.tokens, s.hidden},
+                          {s.queries, s.hidden},
+                          {s.hidden},
+                          {s.queries, s.tokens, s.hidden},
+                          {s.queries, s.tokens}};
+  DLTensor tensors[5] = {tensor(bank, shapes[0], 3), tensor(query, shapes[1], 2),
+                         tensor(gain, shapes[2], 1), tensor(out, shapes[3], 3),
+                         tensor(lse, shapes[4], 2)};
   const char *names[5] = {"bank", "query", "gain", "out", "lse"};
   fathom_arg args[5];
   for (int i = 0; i < 5; i++)
@@ -163,8 +182,8 @@ int main(int argc, char **argv) {
   printf("N=%zu S=%zu D=%zu T=%zu threads=%ld rounds=%ld\n", N, S, D, T, s.threads, s.rounds);
   printf("fathom: %.0f us, %.1f GB/s   C loop: %.0f us, %.1f GB/s   ratio %.2f\n", fathom_us,
          moved / fathom_us * 1e-3, loop_us, moved / loop_us * 1e-3, loop_us / fathom_us);
-  printf("largest difference: %.2e (out), %.2e (lse)\n", largest_difference(out, peer_out, S * T * D),
-         largest_difference(lse, peer_lse, S * T));
+  printf("largest difference: %.2e (out), %.2e (lse)\n",
+         largest_difference(out, peer_out, S * T * D), largest_difference(lse, peer_lse, S * T));
   fathom_executable_destroy(executable);
   fathom_module_destroy(module);
   fathom_context_destroy(context);

@@ -3,12 +3,13 @@
 // -O3 -march=native -ffast-math, so the compiler vectorises the inner loops.
 #include "phase1_loop.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { MAX_SOURCES = 64 };
 
 static void mix_token(const phase1_problem *p, size_t t, size_t s, const float *inverse_rms) {
-  float z[MAX_SOURCES], largest = -INFINITY, sum = 0;
+  float z[MAX_SOURCES], largest = -FLT_MAX, sum = 0;
   const float *query = p->query + s * p->D;
   for (size_t n = 0; n < p->N; n++) {
     const float *row = p->bank + (n * p->T + t) * p->D;

@@ -260,6 +260,7 @@ typedef struct fathom_check_options {
   size_t size;
   uint32_t seeds;       // random input sets; 0 means 3
   int64_t dynamic_size; // size of unbound row axes; 0 means 67
+  int empty;            // unbound row axes have size 0 instead: nothing may be written
   uint32_t misalign;    // place every tensor this many elements past a 64-byte boundary
   int strided;          // rows and outer axes get padding between them
   void (*report)(void *user, const fathom_check_result *result); // may be NULL

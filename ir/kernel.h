@@ -92,7 +92,7 @@ typedef struct kir_sweep {
   ir_axis loops[KIR_MAX_LOOPS]; // outermost first
   int32_t lane;                 // index into loops; -1: no vectors
   bool ahead;                   // overlapped: runs for the next row (see kir_kernel.overlap)
-  bool together;                // shares its lane loop with others: its other loops are unrolled whole
+  bool together; // shares its lane loop with others: its other loops are unrolled whole
   BASE_VECTOR(kir_root) roots;
 } kir_sweep;
 

@@ -49,6 +49,8 @@ typedef struct cli_pairs {
   uint32_t count;
 } cli_pairs;
 
+enum { CLI_EMPTY = -1 }; // a --size of 0
+
 // All options of all commands. Zero means "not given" throughout, which is also how fathom.h spells
 // defaults.
 typedef struct cli_options {

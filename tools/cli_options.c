@@ -13,6 +13,7 @@ typedef enum option_kind {
   FLAG,    // bool
   TEXT,    // const char *
   COUNT,   // int64_t >= minimum
+  EXTENT,  // the same, and a 0 that is given becomes CLI_EMPTY
   SECONDS, // double > 0
   NAMES,   // cli_pairs of NAME=TEXT, repeatable
   SIZES,   // cli_pairs of NAME=INT >= 0, repeatable
@@ -72,7 +73,7 @@ static const option table[] = {
      "write bf16 results as bits, '<u2' (default: as '<f4')"},
     {"--seeds", "K", CLI_CHECK, COUNT, AT(seeds), 1, UINT32_MAX,
      "sets of random inputs (default: 3)"},
-    {"--size", "N", CLI_CHECK, COUNT, AT(size), 1, INT64_MAX,
+    {"--size", "N", CLI_CHECK, EXTENT, AT(size), 0, INT64_MAX,
      "the size of every dynamic axis (default: 67)"},
     {"--size", "N", CLI_BENCH, COUNT, AT(size), 1, INT64_MAX,
      "the size of every dynamic axis (default: 1024)"},
@@ -164,6 +165,13 @@ static int set_count(const cli_command *command, const option *row, const char *
                     (long long)row->minimum, (long long)row->maximum, value);
 }
 
+static int set_extent(const cli_command *command, const option *row, const char *value,
+                      int64_t *out) {
+  int status = set_count(command, row, value, out);
+  if (status == CLI_SUCCESS && *out == 0) *out = CLI_EMPTY;
+  return status;
+}
+
 static int set_seconds(const cli_command *command, const option *row, const char *value,
                        double *out) {
   char *end;
@@ -200,6 +208,8 @@ static int set_value(const cli_command *command, const option *row, char *value,
     return CLI_SUCCESS;
   case COUNT:
     return set_count(command, row, value, member);
+  case EXTENT:
+    return set_extent(command, row, value, member);
   case SECONDS:
     return set_seconds(command, row, value, member);
   case NAMES:

@@ -40,7 +40,8 @@ static int check(const cli_session *session, const cli_options *options) {
   fathom_compile_options compile = cli_compile_options(options);
   fathom_check_options wanted = FATHOM_INIT(wanted);
   wanted.seeds = (uint32_t)options->seeds;
-  wanted.dynamic_size = options->size;
+  wanted.empty = options->size == CLI_EMPTY;
+  wanted.dynamic_size = wanted.empty ? 0 : options->size;
   wanted.misalign = (uint32_t)options->misalign;
   wanted.strided = options->strided;
   wanted.report = print_line;

@@ -15,7 +15,7 @@ typedef struct cpu_machine {
   const char *triple, *cpu, *features;
   uint32_t width; // f32 lanes of the widest vector worth using
   bool x86;
-  bool halves; // has instructions between f16 and f32
+  bool halves;    // has instructions between f16 and f32
   bool runs_here; // code for it can be executed by this process
 } cpu_machine;
 

@@ -56,6 +56,7 @@ typedef struct emitter {
   // Of each argument: how many sweeps read its rows, and which of them this is. Each prefetches its
   // share of the cache lines of the rows ahead, so that the memory is busy all the time.
   uint32_t *prefetch_parts, *prefetch_part;
+  bool running_ahead; // the sweep works on the next row
   BASE_VECTOR(emit_memo) memo;
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
@@ -119,6 +120,7 @@ uint32_t emit_width(LLVMValueRef value);           // 1 for a scalar
 LLVMValueRef emit_splat(emitter *e, LLVMValueRef value, uint32_t width);
 LLVMValueRef emit_constant(emitter *e, double value, uint32_t width);
 LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_flush_subnormal(emitter *e, LLVMValueRef value); // to 0; NaN stays
 LLVMValueRef emit_fma(emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value); // stays f32
 LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype,
@@ -126,7 +128,8 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype,
 LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored); // to f32
 // A vector of f32 of even (odd) elements: from pairs of bf16 in 32-bit lanes, or from two vectors in a row; and back.
 LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd);
-LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even, LLVMValueRef odd); // both rounded to bf16
+LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even,
+                             LLVMValueRef odd); // both rounded to bf16
 LLVMValueRef emit_deinterleave(emitter *e, LLVMValueRef low, LLVMValueRef high, bool odd);
 LLVMValueRef emit_interleave(emitter *e, LLVMValueRef even, LLVMValueRef odd, bool high);
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width);

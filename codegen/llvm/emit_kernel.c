@@ -97,7 +97,7 @@ static void emit_phase(emitter *e, kir_phase phase) {
   uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
   // With rows overlapped the loads themselves run ahead.
   bool overlapped = kernel->overlap >= 0;
-  bool *reads = base_new_array(e->arena, bool, (size_t)args * (sweeps + 1));
+  bool *reads = base_new_array(e->arena, bool, (size_t)args *(sweeps + 1));
   for (uint32_t i = 0; i < sweeps; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];
     if (sweep->phase != phase || sweep->scalar || sweep->lane < 0 || overlapped) continue;

@@ -158,6 +158,14 @@ static LLVMValueRef build_log(emitter *e, LLVMValueRef x) {
   return LLVMBuildSelect(b, valid, log, emit_constant(e, NAN, width), "log");
 }
 
+LLVMValueRef emit_flush_subnormal(emitter *e, LLVMValueRef value) {
+  uint32_t width = emit_width(value);
+  LLVMValueRef size = unary_intrinsic(e, "llvm.fabs", value);
+  LLVMValueRef tiny =
+      LLVMBuildFCmp(e->builder, LLVMRealOLT, size, emit_constant(e, 1.17549435e-38, width), "");
+  return LLVMBuildSelect(e->builder, tiny, emit_constant(e, 0, width), value, "");
+}
+
 // ---- map ops ------------------------------------------------------------------------------------------
 
 static LLVMValueRef build_reciprocal(emitter *e, LLVMValueRef x) {
@@ -219,8 +227,8 @@ static LLVMValueRef widen_half(emitter *e, LLVMValueRef stored) {
   LLVMBuilderRef b = e->builder;
   uint32_t width = emit_width(stored);
   LLVMValueRef bits = LLVMBuildZExt(b, stored, int_type(e, e->i32, width), "");
-  LLVMValueRef sign = LLVMBuildShl(
-      b, LLVMBuildAnd(b, bits, int_constant(e, 0x8000, width), ""), int_constant(e, 16, width), "");
+  LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, bits, int_constant(e, 0x8000, width), ""),
+                                   int_constant(e, 16, width), "");
   LLVMValueRef magnitude = LLVMBuildAnd(b, bits, int_constant(e, 0x7fff, width), "");
   LLVMValueRef moved = LLVMBuildShl(b, magnitude, int_constant(e, 13, width), "");
   // The biases of the exponents differ by 112; the product is right for subnormal halves too.
@@ -241,8 +249,8 @@ static LLVMValueRef narrow_half(emitter *e, LLVMValueRef value) {
   LLVMValueRef sign = LLVMBuildAnd(b, LLVMBuildLShr(b, bits, int_constant(e, 16, width), ""),
                                    int_constant(e, 0x8000, width), "");
   // Nearest even: half a unit less one, and one more when the last bit kept is odd.
-  LLVMValueRef odd = LLVMBuildAnd(b, LLVMBuildLShr(b, magnitude, thirteen, ""),
-                                  int_constant(e, 1, width), "");
+  LLVMValueRef odd =
+      LLVMBuildAnd(b, LLVMBuildLShr(b, magnitude, thirteen, ""), int_constant(e, 1, width), "");
   LLVMValueRef bias = LLVMBuildAdd(b, odd, int_constant(e, 0xfffu - (112u << 23), width), "");
   LLVMValueRef normal = LLVMBuildLShr(b, LLVMBuildAdd(b, magnitude, bias, ""), thirteen, "");
   // Adding 1/2, whose last bit is worth a subnormal half's, rounds below 2^-14.
@@ -309,22 +317,20 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
 
 LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd) {
   uint32_t width = emit_width(pairs);
-  LLVMValueRef bits =
-      odd ? LLVMBuildAnd(e->builder, pairs, int_constant(e, 0xffff0000u, width), "")
-          : LLVMBuildShl(e->builder, pairs, int_constant(e, 16, width), "");
+  LLVMValueRef bits = odd ? LLVMBuildAnd(e->builder, pairs, int_constant(e, 0xffff0000u, width), "")
+                          : LLVMBuildShl(e->builder, pairs, int_constant(e, 16, width), "");
   return as_float(e, bits);
 }
 
 LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even, LLVMValueRef odd) {
   uint32_t width = emit_width(even);
-  LLVMValueRef low =
-      LLVMBuildLShr(e->builder, as_int(e, even), int_constant(e, 16, width), "");
+  LLVMValueRef low = LLVMBuildLShr(e->builder, as_int(e, even), int_constant(e, 16, width), "");
   return LLVMBuildOr(e->builder, low, as_int(e, odd), "");
 }
 
 // Lane i of the result is lane first + i * step of a and b in a row, or of a and b in turn.
-static LLVMValueRef shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, uint32_t first, uint32_t step,
-                            bool in_turn) {
+static LLVMValueRef shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, uint32_t first,
+                            uint32_t step, bool in_turn) {
   uint32_t width = emit_width(a);
   LLVMValueRef lanes[64];
   for (uint32_t i = 0; i < width; i++) {

@@ -116,36 +116,54 @@ static bool has_last_row(const kir_kernel *kernel, const ir_type *type, uint32_t
   return false;
 }
 
-// While a row is worked on, its successors are asked for: each sweep that reads the argument prefetches every
-// n-th cache line into the second level cache, where the next row's first sweep will find it. Prefetching
-// past the end is harmless.
+static void prefetch_at(emitter *e, LLVMValueRef address, LLVMValueRef bytes, uint32_t locality) {
+  LLVMValueRef arguments[4] = {offset_pointer(e, address, bytes), LLVMConstInt(e->i32, 0, false),
+                               LLVMConstInt(e->i32, locality, false),
+                               LLVMConstInt(e->i32, 1, false)};
+  emit_intrinsic(e, "llvm.prefetch", e->ptr, arguments, 4);
+}
+
+// How far ahead of this load its argument is prefetched, and is it this sweep's turn for cache line `line` of
+// the step? NULL: it is not prefetched here.
+//
+// Without overlap, while a row is worked on its successors are asked for: each sweep that reads the argument takes
+// every n-th line, into the second level cache, where the next row's first sweep will find it. With overlap the
+// load itself runs a row ahead, and only needs help to run ahead of itself: the hardware stops at page ends.
+static LLVMValueRef prefetch_offset(emitter *e, uint32_t arg, uint32_t line) {
+  const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
+  const kir_schedule *schedule = &e->kernel->schedule;
+  uint32_t row;
+  if (!has_last_row(e->kernel, type, &row)) return NULL;
+  if (e->running_ahead) return schedule->distance ? emit_i64(e, schedule->distance * 64) : NULL;
+  if (!schedule->prefetch || !e->prefetch_parts[arg]) return NULL;
+  if (line % e->prefetch_parts[arg] != e->prefetch_part[arg]) return NULL;
+  return LLVMBuildMul(e->builder, stride(e, arg, row), emit_i64(e, schedule->prefetch), "");
+}
+
+// One prefetch for each cache line that the vector at `address` begins. Prefetching past the end is harmless.
 static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValueRef address) {
   const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
-  uint32_t row, line = 64 / (uint32_t)ir_dtype_size(type->dtype);
-  if (!e->kernel->schedule.prefetch || !e->prefetch_parts[arg] || !has_last_row(e->kernel, type, &row)) return;
+  uint32_t element = (uint32_t)ir_dtype_size(type->dtype), per_line = 64 / element;
   uint32_t first = point->block * e->width;
-  for (uint32_t i = (line - first % line) % line; i < point->width; i += line) {
-    if ((first + i) / line % e->prefetch_parts[arg] != e->prefetch_part[arg]) continue;
-    LLVMValueRef ahead = LLVMBuildMul(e->builder, stride(e, arg, row),
-                                      emit_i64(e, e->kernel->schedule.prefetch), "");
-    LLVMValueRef target = offset_pointer(e, address, ahead);
-    LLVMValueRef arguments[4] = {
-        offset_pointer(e, target, emit_i64(e, (int64_t)(i * ir_dtype_size(type->dtype)))),
-        LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 2, false),
-        LLVMConstInt(e->i32, 1, false)};
-    emit_intrinsic(e, "llvm.prefetch", e->ptr, arguments, 4);
+  for (uint32_t i = (per_line - first % per_line) % per_line; i < point->width; i += per_line) {
+    LLVMValueRef ahead = prefetch_offset(e, arg, (first + i) / per_line);
+    if (!ahead) continue;
+    LLVMValueRef bytes = LLVMBuildAdd(e->builder, ahead, emit_i64(e, (int64_t)i * element), "");
+    prefetch_at(e, address, bytes, e->running_ahead ? 3 : 2);
   }
 }
 
 // The even (or odd) elements of the stretch of two vectors that starts at the address.
-static LLVMValueRef load_half(emitter *e, ir_dtype dtype, const emit_point *point, LLVMValueRef address) {
+static LLVMValueRef load_half(emitter *e, ir_dtype dtype, const emit_point *point,
+                              LLVMValueRef address) {
   uint32_t width = point->width;
   if (dtype == IR_BF16) {
     LLVMValueRef pairs = LLVMBuildLoad2(e->builder, LLVMVectorType(e->i32, width), address, "");
     LLVMSetAlignment(pairs, 2);
     return emit_half_of_pairs(e, pairs, point->odd);
   }
-  LLVMValueRef after = offset_pointer(e, address, emit_i64(e, (int64_t)(width * ir_dtype_size(dtype))));
+  LLVMValueRef after =
+      offset_pointer(e, address, emit_i64(e, (int64_t)(width * ir_dtype_size(dtype))));
   LLVMValueRef low = load_stored(e, dtype, width, address);
   LLVMValueRef high = load_stored(e, dtype, width, after);
   return emit_deinterleave(e, low, high, point->odd);
@@ -224,6 +242,9 @@ static void scatter(emitter *e, LLVMValueRef bits, uint32_t width, LLVMValueRef 
 }
 
 void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {
+  // A scalar that multiplies a row must not be subnormal (softmax weights of far-off logits are): each product would
+  // take the CPU's slow path, which made a site five times as slow. Rows keep their subnormals.
+  if (!e->kernel->values[value.index].row) result = emit_flush_subnormal(e, result);
   LLVMValueRef address = place_address(e, value, point);
   int64_t step = place_lane_step(e, value, point);
   if (step == 0) {

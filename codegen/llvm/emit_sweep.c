@@ -122,8 +122,9 @@ static void accumulate_root(nest *n, root_state *state, const emit_point *points
   for (uint32_t i = 0; i < count; i++) {
     uint32_t point = i / (count / state->points);
     bool tail = lanes && points[i].width != e->width;
-    LLVMValueRef home = tail ? state->tails[point]
-                             : state->slots[point * state->ways + (lanes ? points[i].block % state->ways : 0)];
+    LLVMValueRef home =
+        tail ? state->tails[point]
+             : state->slots[point * state->ways + (lanes ? points[i].block % state->ways : 0)];
     uint32_t j = 0;
     while (j < used && homes[j] != home)
       j++;
@@ -193,7 +194,8 @@ static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_
       if (lane)
         set_lane(n, point, axis, index, j, tile, width);
       else
-        emit_set_axis(e, point, axis, here, fixed ? first + j : low, fixed ? first + j + 1 : high, false);
+        emit_set_axis(e, point, axis, here, fixed ? first + j : low, fixed ? first + j + 1 : high,
+                      false);
       emit_compose(e, point);
     }
   }
@@ -309,7 +311,9 @@ static void step_together(emitter *e, member *members, uint32_t member_count, LL
       emit_compose(e, &grown[j]);
     }
     e->row = m->row;
+    e->running_ahead = m->n.sweep->ahead;
     emit_step(&m->n, grown, m->count * vectors);
+    e->running_ahead = false;
   }
 }
 

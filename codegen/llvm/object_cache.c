@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "codegen/llvm/cpu.h"
-
-// Raise when generated code changes for the same inputs.
-enum { GENERATOR_VERSION = 1 };
+#include "generator_id.h" // made by the build: a digest of the generator's sources
 
 typedef struct cache_header {
   char magic[8];
@@ -23,8 +21,8 @@ base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machi
   LLVMGetVersion(&major, &minor, &patch);
   base_str graph = base_hash_hex(arena, ir_hash(plan->graph));
   base_text_printf(&text,
-                   "generator %d\nllvm %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\ngraph %.*s\n",
-                   GENERATOR_VERSION, major, minor, patch, machine->triple, machine->cpu,
+                   "generator %s\nllvm %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\ngraph %.*s\n",
+                   CG_GENERATOR_ID, major, minor, patch, machine->triple, machine->cpu,
                    machine->features, BASE_FMT(graph));
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
     kir_schedule_print(&plan->kernels[i].kernel->schedule, &text);
