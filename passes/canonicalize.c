@@ -23,8 +23,10 @@ static bool is_scalar_constant(const ir_node *node) {
   return node->op == IR_CONSTANT && node->value_count == 1;
 }
 
+// Zeros differ by their sign: -0 - -0 is 0.
 static bool is_constant(const ir_node *node, double value) {
-  return is_scalar_constant(node) && node->values[0] == value;
+  return is_scalar_constant(node) && node->values[0] == value &&
+         !signbit(node->values[0]) == !signbit(value);
 }
 
 // True when operand i can stand for the node: same axes (in any order) and a dtype that rounds nothing away.
@@ -80,14 +82,6 @@ static bool neg_neg(const ir_graph *graph, const ir_node *node, ir_value *with) 
   return true;
 }
 
-// A slice that keeps everything and a concat of one operand are renames; a rename to itself is nothing.
-static bool rename_same(const ir_graph *graph, const ir_node *node, ir_value *with) {
-  if (node->op != IR_RENAME || node->over[0].index != node->to[0].index) return false;
-  if (!stands_for(graph, node, 0)) return false;
-  *with = node->operands[0];
-  return true;
-}
-
 static const struct {
   const char *name;
   rule apply;
@@ -112,7 +106,7 @@ static bool fold(pass_rewrite *rewrite, const ir_node *node, ir_value *with) {
   for (uint32_t i = 0; i < node->operand_count; i++) {
     const ir_node *from = operand(rewrite->graph, node, i);
     if (!is_scalar_constant(from)) return false;
-    values[i] = from->values[0];
+    values[i] = ir_dtype_round(from->type.dtype, from->values[0]);
   }
   double *result = base_new(rewrite->graph->arena, double);
   *result = ir_dtype_round(node->type.dtype, ir_op_evaluate(node->op, values[0], values[1]));

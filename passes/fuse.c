@@ -5,9 +5,10 @@
 //   return %y, %p                                return %y, %p
 //
 // All that is independent across the rows becomes one kernel, whatever the ops are: legality is the question
-// whether an op names a row axis in `over` or `to`, and the op table answers it. Results that do not have
-// the rows (a folded weight, say) and what they need form a kernel before it. No [N, T, D] value is ever
-// stored: only results and values that pass between kernels are.
+// whether an op names a row axis in `over` or `to`, and the op table answers it. Results that have fewer of the
+// rows (a folded weight has none) form kernels before it, one for each set of rows; what several kernels need is
+// computed by the one that has just its rows. No [N, T, D] value is ever stored: only results and values that
+// pass between kernels are.
 //
 // Needs CANONICAL and PRIMITIVE, gives FUSED.
 #include "passes/passes.h"
@@ -26,13 +27,6 @@ static bool check_opaque(const ir_graph *graph, base_diag *diag) {
     return false;
   }
   return true;
-}
-
-static void mark_ancestors(const ir_graph *graph, bool *marked) {
-  for (uint32_t i = graph->nodes.count; i-- > 0;)
-    if (marked[i])
-      for (uint32_t j = 0; j < graph->nodes.data[i].operand_count; j++)
-        marked[graph->nodes.data[i].operands[j].index] = true;
 }
 
 // A result must be computed by a node that stores it: constants get one.
@@ -62,24 +56,70 @@ static ir_graph *store_constant_results(const ir_graph *graph) {
   return rewrite.graph;
 }
 
+// ---- kernels ------------------------------------------------------------------------------------------
+
+typedef struct grouping {
+  const ir_graph *graph;
+  uint64_t rows;
+  uint64_t *key;        // for each node, the rows of its kernel
+  bool *used, *settled; // some user has a say; it is the node's own rows that count
+} grouping;
+
+static bool is_computed(const ir_node *node) {
+  return node->op != IR_PARAM && node->op != IR_CONSTANT;
+}
+
+static void use(grouping *g, uint32_t operand, uint64_t key) {
+  if (g->used[operand] && g->key[operand] != key) g->settled[operand] = true;
+  g->used[operand] = true;
+  g->key[operand] = key;
+}
+
+// From users to operands: a value goes to the kernel of its users when they agree. A result, and a value of
+// several kernels, is stored, so its kernel must have the rows of its type and no others.
+static grouping group_by_rows(const ir_graph *graph, uint64_t rows) {
+  uint32_t count = graph->nodes.count;
+  grouping g = {.graph = graph,
+                .rows = rows,
+                .key = base_new_array(graph->arena, uint64_t, count),
+                .used = base_new_array(graph->arena, bool, count),
+                .settled = base_new_array(graph->arena, bool, count)};
+  for (uint32_t i = 0; i < graph->results.count; i++)
+    g.settled[graph->results.data[i].index] = true;
+  for (uint32_t i = count; i-- > 0;) {
+    const ir_node *node = &graph->nodes.data[i];
+    if (g.settled[i] || !g.used[i]) g.key[i] = ir_type_axes(&node->type) & rows;
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      use(&g, node->operands[j].index, g.key[i]);
+  }
+  return g;
+}
+
+// Operands have the rows of their users or fewer, so kernels with fewer rows run first.
+static bool runs_before(uint64_t a, uint64_t b) {
+  int rows_a = __builtin_popcountll(a), rows_b = __builtin_popcountll(b);
+  return rows_a != rows_b ? rows_a < rows_b : a < b;
+}
+
+// The number of kernels that run before the one of node `index`.
+static int32_t kernel_number(const grouping *g, uint32_t index) {
+  int32_t number = 0;
+  for (uint32_t i = 0; i < g->graph->nodes.count; i++) {
+    bool first = is_computed(&g->graph->nodes.data[i]) && runs_before(g->key[i], g->key[index]);
+    for (uint32_t j = 0; j < i && first; j++)
+      first = !is_computed(&g->graph->nodes.data[j]) || g->key[j] != g->key[i];
+    number += first;
+  }
+  return number;
+}
+
 ir_graph *pass_fuse(const ir_graph *graph, base_diag *diag) {
   if (!check_opaque(graph, diag)) return NULL;
   ir_graph *result = store_constant_results(graph);
-  uint64_t rows = pass_row_axes(result, PASS_WHOLE_GRAPH);
-  bool *first = base_new_array(result->arena, bool, result->nodes.count);
-  bool any_first = false, all_first = true;
-  for (uint32_t i = 0; i < result->results.count; i++) {
-    ir_value value = result->results.data[i];
-    bool lacks = (ir_type_axes(&ir_node_of(result, value)->type) & rows) != rows;
-    first[value.index] = lacks;
-    any_first |= lacks;
-    all_first &= lacks;
-  }
-  mark_ancestors(result, first);
-  int32_t last = any_first && !all_first ? 1 : 0;
+  grouping g = group_by_rows(result, pass_row_axes(result, PASS_WHOLE_GRAPH));
   for (uint32_t i = 0; i < result->nodes.count; i++) {
     ir_node *node = &result->nodes.data[i];
-    if (node->op != IR_PARAM && node->op != IR_CONSTANT) node->kernel = first[i] ? 0 : last;
+    if (is_computed(node)) node->kernel = kernel_number(&g, i);
   }
   return result;
 }

@@ -75,8 +75,7 @@ uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axe
 int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *axes,
                   uint32_t count) {
   const kir_axis *info = lowering->kernel->axes;
-  if (pass_is_staged(lowering, value) &&
-      lowering->kernel->schedule.lanes == KIR_LANES_QUERY) {
+  if (pass_is_staged(lowering, value) && lowering->kernel->schedule.lanes == KIR_LANES_QUERY) {
     // Queries: the result's axis that only the packed operand has.
     const ir_node *node = ir_node_of(lowering->graph, value);
     for (int32_t i = (int32_t)count - 1; i >= 0; i--)

@@ -16,7 +16,9 @@ enum {
   MAX_ACCUMULATORS = 20, // of 32 registers
 };
 
-static bool is_body_row(const kir_sweep *sweep) { return sweep->phase == KIR_BODY && !sweep->scalar; }
+static bool is_body_row(const kir_sweep *sweep) {
+  return sweep->phase == KIR_BODY && !sweep->scalar;
+}
 
 static int64_t outer_points(const kir_kernel *kernel, const kir_sweep *sweep) {
   int64_t points = 1;
@@ -57,8 +59,8 @@ static bool first_sweeps_fit(const kir_kernel *kernel, ir_axis lane) {
 
 // Is a place that A fills read when `value` is computed in place? In B (`beside`) a row value may be, at
 // the very point where A writes it.
-static bool reads_ahead(const pass_lowering *lowering, ir_value value, bool top, bool moved, bool beside,
-                        ir_axis lane, const bool *filled) {
+static bool reads_ahead(const pass_lowering *lowering, ir_value value, bool top, bool moved,
+                        bool beside, ir_axis lane, const bool *filled) {
   const kir_value *info = &lowering->kernel->values[value.index];
   if (!top && info->place != KIR_INLINE) {
     if (!filled[value.index]) return false;

@@ -18,7 +18,8 @@ static bool views_hidden(const pass_lowering *lowering, const ir_node *node) {
 static bool lists_hidden(const pass_lowering *lowering, const ir_node *node) {
   for (uint32_t i = 0; i < node->operand_count; i++) {
     const ir_node *operand = ir_node_of(lowering->graph, node->operands[i]);
-    if (operand->op == IR_CONSTANT && (ir_type_axes(&operand->type) & lowering->hidden)) return true;
+    if (operand->op == IR_CONSTANT && (ir_type_axes(&operand->type) & lowering->hidden))
+      return true;
   }
   return false;
 }
@@ -29,12 +30,14 @@ static bool order_is_free(const pass_lowering *lowering) {
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     if (lowering->packed[i]) return false;
-    if (lowering->member[i] && (views_hidden(lowering, node) || lists_hidden(lowering, node))) return false;
+    if (lowering->member[i] && (views_hidden(lowering, node) || lists_hidden(lowering, node)))
+      return false;
   }
   for (uint32_t i = 0; i < lowering->kernel->sweeps.count; i++) {
     const kir_sweep *sweep = &lowering->kernel->sweeps.data[i];
     for (uint32_t j = 0; j < sweep->loop_count; j++)
-      if (((lowering->hidden >> sweep->loops[j].index) & 1) && (int32_t)j != sweep->lane) return false;
+      if (((lowering->hidden >> sweep->loops[j].index) & 1) && (int32_t)j != sweep->lane)
+        return false;
   }
   return true;
 }

@@ -116,7 +116,8 @@ static ir_graph *run_one(const pass_info *pass, const ir_graph *graph, const cha
   double elapsed = microseconds() - start;
   if (options->time_passes && options->log)
     base_text_printf(options->log, "%-16s %9.1f us\n", pass->name, elapsed);
-  if (result && (options->verify_each || always_verify) && !ir_verify(result, IR_STAGE_PARSED, diag)) {
+  if (result && (options->verify_each || always_verify) &&
+      !ir_verify(result, IR_STAGE_PARSED, diag)) {
     base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "pass '%s' broke the graph", pass->name);
     result = NULL;
   }

@@ -50,19 +50,25 @@ static uint64_t last_fixed_axis(const ir_graph *graph, const ir_type *type) {
   return 0;
 }
 
-static void join(uint64_t *set, ir_axis a, ir_axis b) {
-  uint64_t both = ir_axis_bit(a) | ir_axis_bit(b);
-  if (*set & both) *set |= both;
+static uint64_t axes_set(uint32_t count, const ir_axis *axes) {
+  uint64_t set = 0;
+  for (uint32_t i = 0; i < count; i++)
+    set |= ir_axis_bit(axes[i]);
+  return set;
 }
 
-// What views make of the hidden axis. Of a split only the innermost factor is long and contiguous.
+// What views make of the hidden axis: a view of a row is a row, whichever of its axes it merges. Where there is
+// a choice only the innermost axis joins: it alone is long and contiguous.
 static void close_over_views(const ir_graph *graph, int32_t kernel, uint64_t *set) {
   for (uint64_t before = 0; before != *set;) {
     before = *set;
     for (uint32_t i = 0; i < graph->nodes.count; i++) {
       const ir_node *node = &graph->nodes.data[i];
       if (!in_kernel(node, kernel) || !(ir_op_get(node->op)->facts & IR_FACT_VIEW)) continue;
-      join(set, node->over[node->over_count - 1], node->to[node->to_count - 1]);
+      bool over = *set & axes_set(node->over_count, node->over);
+      bool to = *set & axes_set(node->to_count, node->to);
+      if (over && !to) *set |= ir_axis_bit(node->to[node->to_count - 1]);
+      if (to && !over) *set |= ir_axis_bit(node->over[node->over_count - 1]);
     }
   }
 }

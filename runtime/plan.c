@@ -122,7 +122,8 @@ static bool rows_join(const rt_bound *bound, const rt_kernel *kernel, uint32_t o
 }
 
 // As many rows as the kernel wants, but no fewer tasks than workers when there are rows enough.
-static int64_t rows_of_task(const rt_kernel *kernel, int64_t rows, int64_t outer, uint32_t workers) {
+static int64_t rows_of_task(const rt_kernel *kernel, int64_t rows, int64_t outer,
+                            uint32_t workers) {
   int64_t wanted = kernel->rows_per_task < 1 ? 1 : kernel->rows_per_task;
   int64_t parts = outer < (int64_t)workers ? ((int64_t)workers - 1) / outer + 1 : 1;
   int64_t share = (rows - 1) / parts + 1;

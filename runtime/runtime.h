@@ -43,7 +43,7 @@ typedef struct rt_kernel_arg {
   uint32_t slot;
   uint32_t first_pointer, pointer_count; // into `pointers`
   uint32_t first_stride;                 // into `strides`
-  int32_t unit_position;                 // this position must have stride 1 (element); -1: none needs to
+  int32_t unit_position; // this position must have stride 1 (element); -1: none needs to
   bool written;
 } rt_kernel_arg;
 
@@ -52,7 +52,8 @@ typedef struct rt_kernel_arg {
 typedef void (*rt_body)(void *const *pointers, const int64_t *strides, int64_t begin, int64_t end,
                         void *shared, void *scratch);
 // Computes what no row changes (say gain * query), once for a launch, before any body.
-typedef void (*rt_prepare)(void *const *pointers, const int64_t *strides, void *shared, void *scratch);
+typedef void (*rt_prepare)(void *const *pointers, const int64_t *strides, void *shared,
+                           void *scratch);
 
 typedef struct rt_kernel {
   const char *name;
@@ -62,15 +63,16 @@ typedef struct rt_kernel {
   const rt_kernel_arg *args;
   uint32_t pointer_count, stride_count; // lengths of the two arrays
   uint32_t row_count;                   // 0: the body is called once with rows 0 .. 1
-  uint32_t rows[RT_MAX_RANK];           // row axes, outermost first; the body loops over the last one
-  int64_t rows_per_task;                // of the innermost row axis; at least 1
+  uint32_t rows[RT_MAX_RANK]; // row axes, outermost first; the body loops over the last one
+  int64_t rows_per_task;      // of the innermost row axis; at least 1
   size_t shared_bytes, scratch_bytes;
 } rt_kernel;
 
 typedef struct rt_program {
   uint32_t axis_count, slot_count, kernel_count;
   const rt_axis *axes;
-  const rt_slot *slots; // inputs in the graph's order, then outputs in return order, then temporaries
+  const rt_slot
+      *slots; // inputs in the graph's order, then outputs in return order, then temporaries
   const rt_kernel *kernels;
 } rt_program;
 
@@ -92,14 +94,16 @@ typedef struct rt_tensor {
 // the dynamic axes (into `sizes`, one entry an axis) and refuses tensors whose memory overlaps when one of them is
 // an output, outputs whose elements overlap themselves (stride 0), null pointers, addresses that are no multiple
 // of the element, and byte offsets beyond 63 bits. Messages name the slot and the axis.
-base_status rt_bind(const rt_program *program, const rt_tensor *tensors, int64_t *sizes, base_diag *diag);
+base_status rt_bind(const rt_program *program, const rt_tensor *tensors, int64_t *sizes,
+                    base_diag *diag);
 
 // ---- executors ----------------------------------------------------------------------------------------
 
 typedef struct rt_executor {
   void *user;
   uint32_t concurrency;
-  void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index), void *argument);
+  void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index),
+                       void *argument);
 } rt_executor;
 
 typedef struct rt_pool rt_pool; // pthreadpool behind an rt_executor
@@ -115,8 +119,9 @@ rt_executor rt_pool_executor(rt_pool *pool);
 // Workspace for bound tensors: temporaries, shared areas, one scratch for each concurrent worker, and the room
 // to pack tensors whose unit_position has another stride (they are copied tile by tile, both ways).
 // BASE_INVALID when it overflows.
-base_status rt_workspace_size(const rt_program *program, const rt_tensor *tensors, const int64_t *sizes,
-                              uint32_t concurrency, size_t *bytes, base_diag *diag);
+base_status rt_workspace_size(const rt_program *program, const rt_tensor *tensors,
+                              const int64_t *sizes, uint32_t concurrency, size_t *bytes,
+                              base_diag *diag);
 // Runs all kernels. Allocates nothing. Rows are independent: nothing reads or writes a row outside its task.
 void rt_launch(const rt_program *program, const rt_tensor *tensors, const int64_t *sizes,
                const rt_executor *executor, void *workspace);
