@@ -32,6 +32,17 @@ static void describe_cpu(api_call *call, base_text *text) {
   target->describe(text);
 }
 
+static void describe_processor(base_text *text) {
+  rt_processor processor = rt_processor_read();
+  if (processor.cores == 0) {
+    base_text_printf(text, "processor: unknown to cpuinfo\n");
+    return;
+  }
+  base_text_printf(text, "processor: %s, %u cores, caches %zu KiB, %zu KiB, %zu MiB\n",
+                   processor.name, processor.cores, processor.level1_data >> 10,
+                   processor.level2 >> 10, processor.level3 >> 20);
+}
+
 static fathom_status info_body(api_call *call, void *opaque) {
   base_text text = {.arena = &call->arena};
   const char *cache = call->context->cache_directory;
@@ -41,6 +52,7 @@ static fathom_status info_body(api_call *call, void *opaque) {
   base_text_printf(&text, "version: %s\n", fathom_version());
   describe_cpu(call, &text);
   base_text_printf(&text, "dlpack: versions 1.x taken, built with version %d\n", DLPACK_VERSION);
+  describe_processor(&text);
   base_text_printf(&text, "threads: %u\n", pool.concurrency);
   base_text_printf(&text, "cache: %s\n", cache[0] != 0 ? cache : "off");
   return api_text_out(opaque, base_text_str(&text));

@@ -85,10 +85,26 @@ static fathom_status pass_list_body(api_call *call, void *opaque) {
   return api_text_out(opaque, base_text_str(&text));
 }
 
+static fathom_status schedule_list_body(api_call *call, void *opaque) {
+  base_text text = {.arena = &call->arena};
+  kir_schedule_describe(&text);
+  return api_text_out(opaque, base_text_str(&text));
+}
+
+static fathom_status list(api_body body, fathom_text *out) {
+  *out = (fathom_text){0};
+  fathom_context plain = {.allocator = {0}};
+  return api_call_run(&plain, body, out);
+}
+
 fathom_status fathom_pass_list(fathom_text *out) {
   api_error_clear();
   API_REQUIRE(out);
-  *out = (fathom_text){0};
-  fathom_context plain = {.allocator = {0}};
-  return api_call_run(&plain, pass_list_body, out);
+  return list(pass_list_body, out);
+}
+
+fathom_status fathom_schedule_list(fathom_text *out) {
+  api_error_clear();
+  API_REQUIRE(out);
+  return list(schedule_list_body, out);
 }

@@ -1,10 +1,10 @@
-// Embedding Fathom in a host that keeps its bank as separate activations and has threads of its own: compile
-// once, then run the same executable for any number of tokens, from several threads at once.
+// Embedding Fathom in a host that keeps its bank as separate activations and has threads of its own:
+// compile once, then run the same executable for any number of tokens, from several threads at once.
 //
 //   embed k3_site.fir
 //
-// What to look at: `slices` binds the bank without copying it together; the executor lends Fathom the host's
-// threads; each thread has its own outputs and workspace, and nothing else is shared or locked.
+// What to look at: `slices` binds the bank without copying it together; the executor lends Fathom the
+// host's threads; each request has its own outputs and workspace, and nothing is locked.
 #include <fathom.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void *run_share(void *opaque) {
   return NULL;
 }
 
-// Runs all calls and waits for them. A real host hands them to its pool instead of starting threads.
+// Runs all calls and waits for them. A real host hands them to its pool; this one starts threads.
 static void parallel_for(void *user, size_t count, void (*work)(void *argument, size_t index),
                          void *argument) {
   (void)user;
@@ -210,8 +210,9 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < REQUESTS; i++) {
     pthread_join(threads[i], NULL);
-    status |= requests[i].status || compare(&requests[0], &requests[i]);
-    printf("%lld tokens: %s\n", (long long)requests[i].tokens, status ? "failed" : "done");
+    int wrong = requests[i].status || compare(&requests[0], &requests[i]);
+    printf("%lld tokens: %s\n", (long long)requests[i].tokens, wrong ? "wrong" : "done");
+    status |= wrong;
   }
   for (int i = 0; i < REQUESTS; i++) {
     free(requests[i].mixed.view.data);

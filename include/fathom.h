@@ -170,6 +170,9 @@ FATHOM_API fathom_status fathom_compile(fathom_context *context, const fathom_gr
                                         fathom_executable **out);
 FATHOM_API void fathom_executable_destroy(fathom_executable *executable);
 
+// The knobs of a schedule, one line each: name, range, default, what it does.
+FATHOM_API fathom_status fathom_schedule_list(fathom_text *out);
+
 // What was made. `what`: graph (after the passes), kernel, llvm, asm, obj, report.
 FATHOM_API fathom_status fathom_emit(fathom_context *context, const fathom_graph *graph,
                                      const fathom_compile_options *options, const char *what,

@@ -76,7 +76,7 @@ static void print_tree(const printer *p, const kir_sweep *sweep, ir_value value,
   for (uint32_t i = 0; i < node->operand_count; i++)
     print_tree(p, sweep, node->operands[i], printed);
   base_text_printf(p->out, "    ");
-  if (node->op == IR_PARAM)
+  if (info->load_arg >= 0)
     base_text_printf(p->out, "%%%.*s, reordered", BASE_FMT(node->name));
   else
     ir_print_node(p->graph, value, p->out);

@@ -34,9 +34,15 @@ static bool is_row_type(const pass_lowering *lowering, const ir_type *type) {
   return (ir_type_axes(type) & lowering->hidden) != 0;
 }
 
+// What another kernel reduced is memory to this one.
+static bool reduces_here(const pass_lowering *lowering, ir_value value) {
+  return lowering->member[value.index] && pass_is_reduction(ir_node_of(lowering->graph, value));
+}
+
 // True for a reduction whose operands are row values.
-static bool reduces_rows(const pass_lowering *lowering, const ir_node *node) {
-  if (!pass_is_reduction(node)) return false;
+static bool reduces_rows(const pass_lowering *lowering, ir_value value) {
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  if (!reduces_here(lowering, value)) return false;
   for (uint32_t i = 0; i < node->operand_count; i++)
     if (is_row_type(lowering, &ir_node_of(lowering->graph, node->operands[i])->type)) return true;
   return false;
@@ -44,7 +50,7 @@ static bool reduces_rows(const pass_lowering *lowering, const ir_node *node) {
 
 bool pass_is_staged(const pass_lowering *lowering, ir_value value) {
   const ir_node *node = ir_node_of(lowering->graph, value);
-  return reduces_rows(lowering, node) && (pass_over_set(node) & lowering->hidden);
+  return reduces_rows(lowering, value) && (pass_over_set(node) & lowering->hidden);
 }
 
 uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,
@@ -52,7 +58,7 @@ uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axe
   const ir_node *node = ir_node_of(lowering->graph, value);
   *accumulates = 0;
   bool staged = pass_is_staged(lowering, value);
-  bool scalar = pass_is_reduction(node) && !reduces_rows(lowering, node);
+  bool scalar = reduces_here(lowering, value) && !reduces_rows(lowering, value);
   if (!staged && !scalar) return kir_refine(lowering->kernel, &node->type, axes, 0);
   ir_axis result[KIR_MAX_LOOPS];
   uint32_t result_count = kir_refine(lowering->kernel, &node->type, result, 0);

@@ -51,7 +51,8 @@ static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, 
   if (ir_type_axes(&node->type) & at.scattered) return false;
   if (!top && mine == 0 && !pass_is_reduction(node)) return true;
   if (mine & (mine - 1)) return false; // a diagonal
-  if (!top && lowering->kernel->values[value.index].place != KIR_INLINE) return true;
+  bool loaded = !lowering->member[value.index] && node->op != IR_CONSTANT;
+  if (loaded || (!top && lowering->kernel->values[value.index].place != KIR_INLINE)) return true;
   if (ir_op_get(node->op)->facts & IR_FACT_VIEW) return view_vectorizes(lowering, node, at);
   for (uint32_t i = 0; i < node->operand_count; i++)
     if (!vectorizes(lowering, node->operands[i], at, false)) return false;

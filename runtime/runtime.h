@@ -114,6 +114,15 @@ void rt_pool_destroy(rt_pool *pool);
 // Several host threads may launch on it at once (they take turns); a task of the pool must not.
 rt_executor rt_pool_executor(rt_pool *pool);
 
+// The processor's name and caches as cpuinfo tells them; zeros and "" where it does not know. Sizes in bytes,
+// caches of one core.
+typedef struct rt_processor {
+  char name[64];
+  uint32_t cores;
+  size_t level1_data, level2, level3;
+} rt_processor;
+rt_processor rt_processor_read(void);
+
 // ---- launching ----------------------------------------------------------------------------------------
 
 // Workspace for bound tensors: temporaries, shared areas, one scratch for each concurrent worker, and the room

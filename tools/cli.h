@@ -79,6 +79,8 @@ int cli_misuse(const cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // What the library's last failing call said. Returns CLI_FAILURE.
 int cli_library_failed(void);
+// Prints what one of the library's list functions gives.
+int cli_print_list(fathom_status (*list)(fathom_text *out));
 
 // ---- memory -------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ static int emit(const cli_session *session, const cli_options *options, const ch
 }
 
 static int run(const cli_options *options) {
+  if (options->list) return cli_print_list(fathom_schedule_list);
   const char *what = options->emit ? options->emit : "report";
   int status = check_emit(options, what);
   if (status != CLI_SUCCESS) return status;

@@ -50,16 +50,8 @@ static int optimize_all(const cli_session *session, const cli_options *options) 
   return status == CLI_SUCCESS ? cli_output_commit() : status;
 }
 
-static int list_passes(void) {
-  fathom_text text = {0};
-  if (fathom_pass_list(&text) != FATHOM_OK) return cli_library_failed();
-  fwrite(text.data, 1, text.length, stdout);
-  fathom_text_destroy(&text);
-  return CLI_SUCCESS;
-}
-
 static int run(const cli_options *options) {
-  if (options->list) return list_passes();
+  if (options->list) return cli_print_list(fathom_pass_list);
   cli_session session;
   int status = cli_session_open(options, CLI_ALL_GRAPHS, &session);
   if (status == CLI_SUCCESS) status = optimize_all(&session, options);

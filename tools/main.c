@@ -50,6 +50,14 @@ int cli_library_failed(void) {
   return CLI_FAILURE;
 }
 
+int cli_print_list(fathom_status (*list)(fathom_text *out)) {
+  fathom_text text = {0};
+  if (list(&text) != FATHOM_OK) return cli_library_failed();
+  fwrite(text.data, 1, text.length, stdout);
+  fathom_text_destroy(&text);
+  return CLI_SUCCESS;
+}
+
 // ---- help ---------------------------------------------------------------------------------------
 
 static void print_usage(FILE *stream) {

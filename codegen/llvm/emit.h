@@ -119,6 +119,7 @@ LLVMTypeRef emit_type(emitter *e, uint32_t width); // f32 or <width x f32>
 uint32_t emit_width(LLVMValueRef value);           // 1 for a scalar
 LLVMValueRef emit_splat(emitter *e, LLVMValueRef value, uint32_t width);
 LLVMValueRef emit_constant(emitter *e, double value, uint32_t width);
+bool emit_has(ir_op op); // false for a map op without code here
 LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_flush_subnormal(emitter *e, LLVMValueRef value); // to 0; NaN stays
 LLVMValueRef emit_fma(emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);

@@ -178,6 +178,14 @@ static LLVMValueRef build_sigmoid(emitter *e, LLVMValueRef x) {
                           LLVMBuildFAdd(e->builder, power, emit_constant(e, 1, emit_width(x)), ""));
 }
 
+bool emit_has(ir_op op) {
+  static const bool map_ops[IR_OP_COUNT] = {
+      [IR_ADD] = true,   [IR_SUB] = true,     [IR_MUL] = true, [IR_DIV] = true,
+      [IR_MAX] = true,   [IR_NEG] = true,     [IR_EXP] = true, [IR_LOG] = true,
+      [IR_RSQRT] = true, [IR_SIGMOID] = true, [IR_CAST] = true};
+  return map_ops[op] || ir_op_get(op)->shape != IR_SHAPE_MAP;
+}
+
 LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
   LLVMBuilderRef build = e->builder;
   if (b) {
@@ -211,7 +219,7 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
   case IR_CAST:
     return a;
   default:
-    return NULL; // every other op is a reduction or a view
+    return NULL; // emit_has says no, and the plan refuses the graph
   }
 }
 

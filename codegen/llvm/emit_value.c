@@ -469,6 +469,11 @@ static bool narrows(const emitter *e, const ir_node *node) {
 void emit_definition(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                      LLVMValueRef *out) {
   const ir_node *node = ir_node_of(e->graph, value);
+  if (e->kernel->values[value.index].load_arg >= 0) { // an argument that is copied to a place
+    for (uint32_t i = 0; i < count; i++)
+      out[i] = emit_load_argument(e, value, &points[i]);
+    return;
+  }
   switch (ir_op_get(node->op)->shape) {
   case IR_SHAPE_MAP:
     emit_maps(e, node, points, count, out);
@@ -480,12 +485,7 @@ void emit_definition(emitter *e, ir_value value, const emit_point *points, uint3
     emit_mixes(e, value, points, count, out);
     return;
   case IR_SHAPE_GIVEN:
-    if (node->op == IR_CONSTANT) {
-      emit_constants(e, value, points, count, out);
-    } else { // a parameter that is copied to a place
-      for (uint32_t i = 0; i < count; i++)
-        out[i] = emit_load_argument(e, value, &points[i]);
-    }
+    emit_constants(e, value, points, count, out);
     return;
   default:
     emit_mapped(e, node, points, count, out);

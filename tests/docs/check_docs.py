@@ -3,13 +3,13 @@
 
 Of README.md, CHANGELOG.md and docs/*.md:
 
-  ```fir       and indented blocks that start with `graph @`: they parse and verify (`fathom opt - --passes=`)
-  ```console   `$ command` lines run, and print what stands below them; a line `...` stands for any lines.
+  ```fir       and indented blocks that start with `graph @`: they parse and verify
+  ```console   `$ command` lines run, and print what stands below them; `...` stands for anything.
                `$ cat FILE` makes that file
-  ```sh        and indented blocks of commands: the programs, subcommands, options, presets and files exist, and
-               fathom commands whose input files are there succeed (bench is not run: it measures)
-  links        relative ones lead to a file, and #anchors to a heading; so do paths such as `ir/ops.def`
-  tables       docs/schedule.md has ir/schedule.def's knobs, docs/ir.md the files of tests/variants it names
+  ```sh        and indented blocks of commands: programs, subcommands, options, presets and files
+               exist, and fathom commands whose input files are there succeed (bench is not run)
+  links        relative ones lead to a file or a heading; paths such as `ir/ops.def` are there
+  tables       docs/schedule.md has the knobs of ir/schedule.def; docs/ir.md names real variants
 
 Everything runs in a scratch folder with links to the source tree, so nothing is written to it.
 """
@@ -24,6 +24,7 @@ import tempfile
 
 ROOT, PROGRAM = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
 COMMANDS = {"fathom", "cmake", "ctest", "cc", "pkg-config", "cd", "export"}
+MADE_UP = {"passes/fold_neg.c"}  # what a recipe tells the reader to write
 failures = []
 
 
@@ -31,7 +32,7 @@ def fail(place, text):
     failures.append(f"{place}: {text}")
 
 
-# ---- pages ------------------------------------------------------------------------------------------------------
+# ---- pages ---------------------------------------------------------------------------------------
 
 
 def blocks(page):
@@ -46,7 +47,8 @@ def blocks(page):
         elif lines[i].startswith("    ") and (i == 0 or not lines[i - 1].strip()):
             while i < len(lines) and (lines[i].startswith("    ") or not lines[i]):
                 i += 1
-            yield start + 1, "", "\n".join(line[4:] for line in lines[start:i]).rstrip() + "\n", before
+            text = "\n".join(line[4:] for line in lines[start:i]).rstrip()
+            yield start + 1, "", text + "\n", before
             i -= 1
         elif lines[i]:
             before = lines[i] if i == 0 or not lines[i - 1] else before + " " + lines[i]
@@ -56,12 +58,20 @@ def blocks(page):
 def run(command, text=None):
     folder = os.path.dirname(PROGRAM)
     environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"])
-    done = subprocess.run(command, shell=isinstance(command, str), input=text, text=True, env=environment,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    done = subprocess.run(
+        command,
+        shell=isinstance(command, str),
+        input=text,
+        text=True,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+    )
     return done.returncode, done.stdout
 
 
-# ---- blocks -----------------------------------------------------------------------------------------------------
+# ---- blocks --------------------------------------------------------------------------------------
 
 
 def check_graph(place, text, before):
@@ -74,7 +84,7 @@ def check_graph(place, text, before):
 
 
 def same_output(expected, found):
-    pattern = ".*".join(re.escape(part) for part in re.split(r"(?m)^\.\.\.$", expected.rstrip("\n")))
+    pattern = ".*".join(re.escape(part) for part in expected.rstrip("\n").split("..."))
     return re.fullmatch(pattern, found.rstrip("\n"), re.S)
 
 
@@ -111,9 +121,9 @@ def check_fathom(place, words, runs):
         if option and not re.search(re.escape(option[0]) + r"(?![\w-])", text):
             fail(place, f"`fathom {words[0]}` has no option {option[0]}")
     inputs = [word.split("=", 1)[-1] for word in words[1:] if word.endswith((".fir", ".npy"))]
-    skipped = {words[i + 1].split("=")[-1] for i in range(len(words) - 1) if words[i] in ("--out", "-o")}
-    there = all(os.path.exists(name) for name in inputs if name not in skipped)
-    if runs and there and (inputs or words[0] == "info") and words[0] != "bench" and "..." not in words:
+    outputs = {b.split("=")[-1] for a, b in zip(words, words[1:]) if a in ("--out", "-o")}
+    there = all(os.path.exists(name) for name in inputs if name not in outputs)
+    if runs and there and inputs and words[0] != "bench":
         code, output = run([PROGRAM] + words)
         if code:
             fail(place, f"`fathom {' '.join(words)}` fails:\n{output}")
@@ -145,7 +155,7 @@ def check_commands(place, text):
             check_command(place, line)
 
 
-# ---- links and tables -------------------------------------------------------------------------------------------
+# ---- links and tables ----------------------------------------------------------------------------
 
 
 def anchors(page):
@@ -164,17 +174,19 @@ def check_links(page, name):
             fail(name, f"the link to {target} leads nowhere")
         elif anchor and anchor not in anchors(path):
             fail(name, f"{target}: no such heading")
-    tops = set(os.listdir(ROOT))
-    for path in re.findall(r"`([\w.-]+/[\w./*-]*)`", text):
-        if path.split("/")[0] in tops - {"build"} and "*" not in path and not os.path.exists(path):
+    tops = set(os.listdir(ROOT)) - {"build"}
+    for path in set(re.findall(r"`([\w.-]+/[\w./-]*)`", text)) - MADE_UP:
+        if path.split("/")[0] in tops and not os.path.exists(path):
             fail(name, f"there is no {path}")
 
 
 def check_knobs():
     page = open("docs/schedule.md").read()
-    for name, low, high, initial in re.findall(r"(?m)^KNOB\((\w+), (\d+), (\d+), (\d+),", open("ir/schedule.def").read()):
-        if not re.search(rf"(?m)^\| `{name}` \| {low} \.\. {high} \| {initial} \|", page):
-            fail("docs/schedule.md", f"no row `{name}` | {low} .. {high} | {initial} |")
+    table = open("ir/schedule.def").read()
+    for name, low, high, initial in re.findall(r"(?m)^KNOB\((\w+), (\d+), (\d+), (\d+),", table):
+        row = f"| `{name}` | {low} .. {high} | {initial} |"
+        if "\n" + row not in page:
+            fail("docs/schedule.md", f"there is no row {row}")
 
 
 def check_variants():
@@ -184,7 +196,7 @@ def check_variants():
             fail("docs/ir.md", f"there is no tests/variants/{name}.fir")
 
 
-# ---- main -------------------------------------------------------------------------------------------------------
+# ---- main ----------------------------------------------------------------------------------------
 
 
 def main():
@@ -202,7 +214,7 @@ def main():
                     check_graph(place, text, before)
                 elif kind == "console":
                     check_console(place, text)
-                elif kind == "sh" or (kind == "" and re.match(r"(fathom|tools/\w+|cmake|ctest) ", text)):
+                elif kind == "sh" or kind == "" and re.match(r"(fathom|tools/\w+|cmake) ", text):
                     check_commands(place, text)
             check_links(name, name)
         check_knobs()

@@ -4,11 +4,12 @@
 Each cell is one run of `fathom check`; a failing one is printed as the command that repeats it. Two tiers:
 
   matrix.py --program build/release/bin/fathom                 all pairs of two factors' values
-  matrix.py --program ... --shard 3/40 [--minutes 60]          one of 40 parts of the full product, shuffled
+  matrix.py --program ... --shard 4000 [--minutes 60]          one of 4000 parts of the full product, shuffled
 
-Not every combination is run as it stands: a cell whose N * T * D * S exceeds LARGEST takes the largest T of the
-list that fits (the interpreter evaluates op by op in f64; cells there to pair a D with a T may be larger), and axes a variant does not have, or gives a fixed size,
-are left out of its cells. Every value of every factor still appears; the summary says which pairs were out of reach.
+Not every combination is run as it stands. The interpreter evaluates op by op in f64, so a cell whose N * T * D * S
+exceeds LARGEST (in the full product, and to pair a D with a T, LARGER) takes the next smaller T until it fits; and axes
+a variant does not have, or gives a fixed size, are left out of its cells. Every value of every factor still appears;
+--list shows the cells and the pairs no cell can have.
 """
 
 import argparse
@@ -25,8 +26,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LARGEST = 1_000_000  # elements of the largest value, N * T * D * S
-LARGEST_PAIR = 8_000_000  # the same for a cell that is there to pair a D with a T
-ROW_LIMIT = 130  # seconds of one check
+LARGER = 8_000_000
+TIME_LIMIT = 130  # seconds of one check
 
 FACTORS = {
     "variant": sorted(name[:-4] for name in os.listdir(os.path.join(HERE, "../variants")) if name.endswith(".fir")),
@@ -138,7 +139,7 @@ def all_pairs(rng):
         if pair not in open_pairs:
             continue
         best, gain = None, 0
-        limit = LARGEST_PAIR if {pair[0][0], pair[1][0]} == {"D", "T"} else LARGEST
+        limit = LARGER if {pair[0][0], pair[1][0]} == {"D", "T"} else LARGEST
         for tried in range(400):
             if best and tried >= 40:
                 break
@@ -171,8 +172,8 @@ def shrink(cell, pair, limit, rng):
                 break
 
 
-def full_product(shard, shards, rng):
-    """Cell number `index` of the product, in an order that is shuffled once for all shards."""
+def full_product(shard, shards):
+    """Every cell whose number, in an order that mixes all factors, is `shard` modulo `shards`."""
     total = 1
     for values in FACTORS.values():
         total *= len(values)
@@ -186,7 +187,7 @@ def full_product(shard, shards, rng):
         for factor, values in FACTORS.items():
             cell[factor] = values[index % len(values)]
             index //= len(values)
-        cell = settle(cell)
+        cell = settle(cell, LARGER)
         key = cell and tuple(cell.values())
         if cell and key not in seen:
             seen.add(key)
@@ -240,12 +241,12 @@ def command_of(cell, program):
 def run(cell, program):
     command, text = command_of(cell, program), text_of(cell)
     try:
-        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=ROW_LIMIT)
+        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT)
         passed, output = done.returncode == 0, done.stdout + done.stderr
         if done.returncode < 0:
             output += f"ended by signal {-done.returncode}\n"
     except subprocess.TimeoutExpired:
-        passed, output = False, f"no result after {ROW_LIMIT} seconds\n"
+        passed, output = False, f"no result after {TIME_LIMIT} seconds\n"
     return cell, passed, output
 
 
@@ -263,7 +264,8 @@ def report(cell, output, program, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="the fathom program")
-    parser.add_argument("--shard", metavar="I/K", help="part I (from 0) of K of the full product")
+    parser.add_argument("--shard", metavar="K", type=int,
+                        help="one of K parts of the full product: number $FATHOM_MATRIX_SHARD, from 0 (default: 0)")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: when all is done")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=1, help="of the selection of pairs")
@@ -274,11 +276,11 @@ def main():
 
     rng = random.Random(options.seed)
     if options.shard:
-        shard, shards = (int(part) for part in options.shard.split("/"))
-        cells, unreachable = full_product(shard, shards, rng), []
+        shard = int(os.environ.get("FATHOM_MATRIX_SHARD", "0"))
+        cells, unreachable = full_product(shard, options.shard), []
     else:
         cells, unreachable = all_pairs(rng)
-        print(f"matrix: {len(cells)} cells cover all pairs but {len(unreachable)} beyond the limits", flush=True)
+        print(f"matrix: {len(cells)} cells cover all pairs but the {len(unreachable)} that none can have", flush=True)
     if options.list:
         for cell in cells:
             print(*cell.values())
