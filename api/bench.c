@@ -33,8 +33,9 @@ typedef struct bench_frame {
 } bench_frame;
 
 // Dense memory in the layout of the graph, filled when it is an input.
+// `share` of an input's bytes must be read.
 static fathom_status add_tensor(api_call *call, bench_frame *frame, const ir_node *node,
-                                const int64_t *sizes, bool is_input) {
+                                const int64_t *sizes, bool is_input, double share) {
   rt_tensor *tensor = base_new(&call->arena, rt_tensor);
   DLTensor *dlpack = base_new(&call->arena, DLTensor);
   size_t elements;
@@ -47,7 +48,7 @@ static fathom_status add_tensor(api_call *call, bench_frame *frame, const ir_nod
   if (is_input) api_tensor_fill(tensor, next_value, &state);
   uint64_t bytes = (uint64_t)api_tensor_count(tensor) * element;
   if (is_input)
-    frame->read_bytes += bytes;
+    frame->read_bytes += (uint64_t)(share * (double)bytes);
   else if (node->op != IR_PARAM) // a returned parameter is a copy that no kernel has to make
     frame->written_bytes += bytes;
   *dlpack = api_tensor_dlpack(tensor);
@@ -62,9 +63,10 @@ static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph 
   fathom_status status = FATHOM_OK;
   frame->args = base_new_array(&call->arena, fathom_arg, graph->param_count + results);
   for (uint32_t i = 0; i < graph->param_count && status == FATHOM_OK; i++)
-    status = add_tensor(call, frame, ir_node_of(graph, (ir_value){i}), sizes, true);
+    status = add_tensor(call, frame, ir_node_of(graph, (ir_value){i}), sizes, true,
+                        ir_share_read(graph, (ir_value){i}));
   for (uint32_t i = 0; i < results && status == FATHOM_OK; i++)
-    status = add_tensor(call, frame, ir_node_of(graph, graph->results.data[i]), sizes, false);
+    status = add_tensor(call, frame, ir_node_of(graph, graph->results.data[i]), sizes, false, 1);
   if (status != FATHOM_OK) return status;
   status = fathom_workspace_size(frame->executable, frame->args, frame->count,
                                  &frame->public_executor, &frame->workspace_bytes);

@@ -18,11 +18,15 @@ uint64_t ir_axis_bit(ir_axis axis) {
   return axis.index < IR_MAX_AXES ? UINT64_C(1) << axis.index : 0;
 }
 
-uint64_t ir_type_axes(const ir_type *type) {
+uint64_t ir_axes_set(uint32_t count, const ir_axis *axes) {
   uint64_t set = 0;
-  for (uint32_t i = 0; i < type->rank; i++)
-    set |= ir_axis_bit(type->axes[i]);
+  for (uint32_t i = 0; i < count; i++)
+    set |= ir_axis_bit(axes[i]);
   return set;
+}
+
+uint64_t ir_type_axes(const ir_type *type) {
+  return ir_axes_set(type->rank, type->axes);
 }
 
 // ---- graphs -------------------------------------------------------------------------------------

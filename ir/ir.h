@@ -37,7 +37,8 @@ typedef struct ir_type {
 bool ir_type_has(const ir_type *type, ir_axis axis);
 int ir_type_position(const ir_type *type, ir_axis axis); // -1 when absent
 uint64_t ir_axis_bit(ir_axis axis);                      // axis sets are 64-bit masks
-uint64_t ir_type_axes(const ir_type *type);              // the set of a type's axes
+uint64_t ir_axes_set(uint32_t count, const ir_axis *axes);
+uint64_t ir_type_axes(const ir_type *type); // the set of a type's axes
 
 // ---- ops ----------------------------------------------------------------------------------------------
 
@@ -145,6 +146,9 @@ const ir_node *ir_node_of(const ir_graph *graph, ir_value value);
 bool ir_param_find(const ir_graph *graph, base_str name, ir_value *value);
 bool ir_axis_find(const ir_graph *graph, base_str name, ir_axis *axis);
 int64_t ir_axis_size(const ir_graph *graph, ir_axis axis);
+// The share (0 .. 1) of a value's elements that some node reads: 1, or less when all its users are slices
+// along one axis. Axis sizes must be known.
+double ir_share_read(const ir_graph *graph, ir_value value);
 
 // ---- building -----------------------------------------------------------------------------------------
 // The C way to make a graph. Building checks nothing but its own bounds: ir_verify does.

@@ -55,6 +55,28 @@ int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   return tile;
 }
 
+// ---- arguments ----------------------------------------------------------------------------------------
+
+uint32_t kir_pointer_count(const kir_kernel *kernel, uint32_t arg) {
+  const kir_arg *info = &kernel->args.data[arg];
+  if (!info->sliced) return 1;
+  return (uint32_t)kernel->axes[ir_node_of(kernel->graph, info->value)->type.axes[0].index].size;
+}
+
+uint32_t kir_first_pointer(const kir_kernel *kernel, uint32_t arg) {
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < arg; i++)
+    first += kir_pointer_count(kernel, i);
+  return first;
+}
+
+uint32_t kir_first_stride(const kir_kernel *kernel, uint32_t arg) {
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < arg; i++)
+    first += ir_node_of(kernel->graph, kernel->args.data[i].value)->type.rank;
+  return first;
+}
+
 // ---- cost ---------------------------------------------------------------------------------------------
 
 static double elements_per_row(const kir_kernel *kernel, const ir_type *type) {
@@ -88,7 +110,10 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
     const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
     if (!has_row(kernel, type)) continue; // read once for all rows
     double bytes = elements_per_row(kernel, type) * (double)ir_dtype_size(type->dtype);
-    *(arg->written ? &cost.bytes_written : &cost.bytes_read) += bytes;
+    if (arg->written)
+      cost.bytes_written += bytes;
+    else
+      cost.bytes_read += bytes * ir_share_read(kernel->graph, arg->value);
   }
   for (uint32_t i = 0; i < kernel->graph->nodes.count; i++) {
     const ir_node *node = &kernel->graph->nodes.data[i];

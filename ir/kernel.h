@@ -134,7 +134,12 @@ uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes
 // How many indices of loop `i` of a sweep are handled by one step (vectors for the lane loop).
 int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i);
 
-// What must move and be computed for one row, for the report: every input element read once, every result
+// Where an argument's pointers and strides are in the two flat arrays a kernel is called with (rt_kernel_arg).
+uint32_t kir_first_pointer(const kir_kernel *kernel, uint32_t arg);
+uint32_t kir_pointer_count(const kir_kernel *kernel, uint32_t arg);
+uint32_t kir_first_stride(const kir_kernel *kernel, uint32_t arg);
+
+// What must move and be computed for one row, for the report: every input element that is needed read once, every result
 // written once; a multiply-add counts two.
 typedef struct kir_cost {
   double bytes_read, bytes_written, flops;

@@ -1,4 +1,5 @@
 // Schedules as text: key=value,... driven by schedule.def.
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static void unknown_knob(base_str name, base_diag *diag) {
     base_hint(diag, "the knobs are %s", list.data);
 }
 
-static bool parse_one(base_str item, kir_schedule *schedule, base_diag *diag) {
+static bool parse_one(base_str item, bool *given, kir_schedule *schedule, base_diag *diag) {
   const char *equals = memchr(item.data, '=', item.length);
   if (!equals) {
     base_error(diag, (base_loc){0}, "schedule item '%.*s' is not key=value", BASE_FMT(item));
@@ -64,25 +65,33 @@ static bool parse_one(base_str item, kir_schedule *schedule, base_diag *diag) {
   }
   base_str number =
       base_str_copy(diag->arena, (base_str){equals + 1, item.length - name.length - 1});
-  char *end;
-  long long value = strtoll(number.data, &end, 10);
-  if (number.length == 0 || *end != '\0' || value < knobs[i].low || value > knobs[i].high) {
+  bool digits = number.length > 0 && strspn(number.data, "0123456789") == number.length;
+  errno = 0;
+  long long value = digits ? strtoll(number.data, NULL, 10) : -1;
+  if (errno || value < knobs[i].low || value > knobs[i].high) {
     base_error(diag, (base_loc){0}, "schedule knob %s cannot be '%s'", knobs[i].name, number.data);
     base_hint(diag, "%s is an integer from %lld to %lld: %s", knobs[i].name,
               (long long)knobs[i].low, (long long)knobs[i].high, knobs[i].summary);
     return false;
   }
+  if (given[i]) {
+    base_error(diag, (base_loc){0}, "schedule knob %s is given twice", knobs[i].name);
+    base_hint(diag, "keep one of the two");
+    return false;
+  }
+  given[i] = true;
   *knob_of(schedule, i) = value;
   return true;
 }
 
 bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *diag) {
   kir_schedule parsed = *schedule;
-  bool ok = true;
-  while (*text) {
+  bool given[KNOB_COUNT] = {false}, ok = true, more = *text != '\0';
+  while (more) {
     size_t length = strcspn(text, ",");
-    if (length > 0) ok &= parse_one((base_str){text, length}, &parsed, diag);
-    text += length + (text[length] == ',');
+    ok &= parse_one((base_str){text, length}, given, &parsed, diag);
+    more = text[length] == ',';
+    text += length + more;
   }
   if (ok && (parsed.vector & (parsed.vector - 1))) {
     base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld",

@@ -32,22 +32,18 @@ static ir_value expand_rms_norm(ir_graph *graph, const ir_node *node, const ir_v
 
 typedef BASE_VECTOR(ir_value) factor_list;
 
+// A product of products of the same values has exponentially many factors; past this many the rest stays whole.
+enum { MANY_FACTORS = 16 };
+
 // The factors of a product, down to values that round or are no product.
 static void collect_factors(ir_graph *graph, ir_value value, factor_list *factors) {
   const ir_node *node = ir_node_of(graph, value);
-  if (node->op == IR_MUL && node->type.dtype == IR_F32) {
+  if (node->op == IR_MUL && node->type.dtype == IR_F32 && factors->count < MANY_FACTORS) {
     collect_factors(graph, node->operands[0], factors);
     collect_factors(graph, ir_node_of(graph, value)->operands[1], factors);
   } else {
     base_push(graph->arena, factors, value);
   }
-}
-
-static uint64_t over_set(const ir_node *node) {
-  uint64_t set = 0;
-  for (uint32_t i = 0; i < node->over_count; i++)
-    set |= ir_axis_bit(node->over[i]);
-  return set;
 }
 
 static uint64_t axes_of(const ir_graph *graph, ir_value value) {
@@ -81,7 +77,7 @@ static ir_value reduce(ir_graph *graph, ir_op op, const ir_node *like, uint32_t 
   if (like->over_count == 1) return value;
   // ir_build_over takes one axis; the others are added to the node it made.
   ir_node *node = &graph->nodes.data[value.index];
-  uint64_t gone = over_set(like);
+  uint64_t gone = ir_axes_set(like->over_count, like->over);
   uint32_t rank = 0;
   for (uint32_t i = 0; i < node->type.rank; i++)
     if (!(ir_axis_bit(node->type.axes[i]) & gone)) node->type.axes[rank++] = node->type.axes[i];
@@ -96,7 +92,7 @@ static ir_value sum_of_rows(ir_graph *graph, const ir_node *node, factor_list *r
   ir_value widest = take_widest(graph, rows);
   if (rows->count == 0) return reduce(graph, IR_SUM, node, 1, &widest);
   ir_value operands[2] = {widest, product(graph, rows)};
-  uint64_t over = over_set(node);
+  uint64_t over = ir_axes_set(node->over_count, node->over);
   if ((axes_of(graph, operands[0]) & over) == over && (axes_of(graph, operands[1]) & over) == over)
     return reduce(graph, IR_DOT, node, 2, operands);
   ir_value whole = ir_build_binary(graph, IR_MUL, operands[0], operands[1], IR_F32);
@@ -110,7 +106,7 @@ static bool factor_dot(ir_graph *graph, const ir_node *node, const ir_value *ope
   collect_factors(graph, operands[0], &all);
   collect_factors(graph, operands[1], &all);
   if (all.count == 2) return false;
-  uint64_t over = over_set(node);
+  uint64_t over = ir_axes_set(node->over_count, node->over);
   for (uint32_t i = 0; i < all.count; i++)
     base_push(graph->arena, axes_of(graph, all.data[i]) & over ? &rows : &scalars, all.data[i]);
   ir_value value = sum_of_rows(graph, node, &rows);

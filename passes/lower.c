@@ -8,13 +8,6 @@ bool pass_is_reduction(const ir_node *node) {
   return ir_op_get(node->op)->shape == IR_SHAPE_REDUCE;
 }
 
-uint64_t pass_over_set(const ir_node *node) {
-  uint64_t set = 0;
-  for (uint32_t i = 0; i < node->over_count; i++)
-    set |= ir_axis_bit(node->over[i]);
-  return set;
-}
-
 static uint32_t operand_domain(const pass_lowering *lowering, const ir_node *node, ir_axis *axes) {
   // The operand with the most axes gives the loop order, the others add theirs.
   uint32_t widest = 0, count = 0;
@@ -50,7 +43,8 @@ static bool reduces_rows(const pass_lowering *lowering, ir_value value) {
 
 bool pass_is_staged(const pass_lowering *lowering, ir_value value) {
   const ir_node *node = ir_node_of(lowering->graph, value);
-  return reduces_rows(lowering, value) && (pass_over_set(node) & lowering->hidden);
+  return reduces_rows(lowering, value) &&
+         (ir_axes_set(node->over_count, node->over) & lowering->hidden);
 }
 
 uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,
@@ -117,6 +111,10 @@ static bool used_outside(const pass_lowering *lowering, uint32_t index) {
   return false;
 }
 
+// A parameter whose first axis counts sources may come as one tensor for each of them: then the code looks its
+// rows up in a list of pointers. Longer lists are copied together by the launcher.
+enum { MAX_SLICES = 256 };
+
 static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
   kir_kernel *kernel = lowering->kernel;
   const ir_node *node = &lowering->graph->nodes.data[index];
@@ -126,7 +124,8 @@ static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
   for (uint32_t i = 0; i < node->type.rank; i++)
     if (kernel->axes[node->type.axes[i].index].hidden) arg.unit_position = (int32_t)i;
   const kir_axis *first = node->type.rank ? &kernel->axes[node->type.axes[0].index] : NULL;
-  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !first->row && !first->hidden;
+  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !first->row && !first->hidden &&
+               first->size <= MAX_SLICES;
   base_push(lowering->arena, &kernel->args, arg);
   return (int32_t)kernel->args.count - 1;
 }
@@ -152,7 +151,7 @@ static void collect_args(pass_lowering *lowering) {
 
 // ---- rows ---------------------------------------------------------------------------------------------
 
-// In the order of the first result: its outermost row is the outermost here.
+// In the order of the first value that has all of them: its outermost row is the outermost here.
 static void order_rows(pass_lowering *lowering) {
   kir_kernel *kernel = lowering->kernel;
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
@@ -186,7 +185,7 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
   order_rows(&lowering);
   pass_lower_axes(&lowering);
   collect_args(&lowering);
-  pass_lower_places(&lowering);
+  if (!pass_lower_places(&lowering)) return NULL;
   pass_lower_sweeps(&lowering);
   pass_lower_overlap(&lowering);
   pass_lower_pairs(&lowering);

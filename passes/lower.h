@@ -17,7 +17,7 @@ typedef struct pass_lowering {
 } pass_lowering;
 
 void pass_lower_axes(pass_lowering *lowering);
-void pass_lower_places(pass_lowering *lowering);
+bool pass_lower_places(pass_lowering *lowering); // false: see diag
 void pass_lower_sweeps(pass_lowering *lowering);
 void pass_lower_overlap(pass_lowering *lowering);
 void pass_lower_pairs(pass_lowering *lowering);
@@ -25,7 +25,6 @@ void pass_lower_pairs(pass_lowering *lowering);
 // Facts about nodes that the steps share.
 bool pass_is_reduction(
     const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
-uint64_t pass_over_set(const ir_node *node);
 // The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction of row
 // values over other than hidden axes) reduces inside the point, so its domain is its result's.
 uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,

@@ -23,6 +23,7 @@ static bool add_refined(const kir_kernel *kernel, uint64_t axes, uint64_t *set) 
     if (*set & bits) return false;
     *set |= bits;
   }
+  if (__builtin_popcountll(*set) > KIR_MAX_LOOPS) return false;
   return true;
 }
 

@@ -50,28 +50,53 @@ static bool first_sweeps_fit(const kir_kernel *kernel, ir_axis lane) {
     if (sweep->phase != KIR_BODY || sweep->level > 0) continue;
     int64_t points = outer_points(kernel, sweep);
     if (sweep->scalar || !lane_is(sweep, lane) || points > MAX_POINTS || points == 0) return false;
-    for (uint32_t j = 0; j < sweep->roots.count; j++)
-      accumulators += sweep->roots.data[j].accumulates ? points : 0;
+    for (uint32_t j = 0; j < sweep->roots.count; j++) {
+      const kir_root *root = &sweep->roots.data[j];
+      if (!root->accumulates) continue;
+      // The loops outside the lane loop are unrolled, so none of them can be summed over.
+      if (root->depth + 1 != sweep->loop_count) return false;
+      accumulators += points;
+    }
     first++;
   }
   return first > 0 && accumulators <= MAX_ACCUMULATORS;
 }
 
-// Is a place that A fills read when `value` is computed in place? In B (`beside`) a row value may be, at
-// the very point where A writes it.
-static bool reads_ahead(const pass_lowering *lowering, ir_value value, bool top, bool moved,
-                        bool beside, ir_axis lane, const bool *filled) {
-  const kir_value *info = &lowering->kernel->values[value.index];
+// A walk over what a root computes in place, looking for places that A fills.
+typedef struct walk {
+  const pass_lowering *lowering;
+  const bool *filled;
+  bool *seen[2]; // values looked at, straight and through a view
+  ir_axis lane;
+  enum { WALK_A, WALK_B, WALK_REST } sweep; // whose root it is
+} walk;
+
+// In B a row value may be read at the very point where A writes it. Of A itself a later sweep may read what an
+// earlier one has written in the same step: all points of the outer loops, but no other lanes.
+static bool reads_ahead(walk *w, ir_value value, bool top, bool moved) {
+  const kir_value *info = &w->lowering->kernel->values[value.index];
   if (!top && info->place != KIR_INLINE) {
-    if (!filled[value.index]) return false;
-    bool same_point = info->rank == 1 && info->order[0].index == lane.index && !moved;
-    return !(beside && same_point);
+    if (!w->filled[value.index]) return false;
+    bool same_point = info->rank == 1 && info->order[0].index == w->lane.index && !moved;
+    return w->sweep == WALK_A ? moved : w->sweep == WALK_REST || !same_point;
   }
-  const ir_node *node = ir_node_of(lowering->graph, value);
+  if (w->seen[moved][value.index]) return false;
+  w->seen[moved][value.index] = true;
+  const ir_node *node = ir_node_of(w->lowering->graph, value);
   moved |= (ir_op_get(node->op)->facts & IR_FACT_VIEW) && node->op != IR_CONCAT;
   for (uint32_t i = 0; i < node->operand_count; i++)
-    if (reads_ahead(lowering, node->operands[i], false, moved, beside, lane, filled)) return true;
+    if (reads_ahead(w, node->operands[i], false, moved)) return true;
   return false;
+}
+
+static bool root_reads_ahead(walk *w, const kir_root *root) {
+  for (int i = 0; i < 2; i++)
+    w->seen[i] = base_new_array(w->lowering->arena, bool, w->lowering->graph->nodes.count);
+  return reads_ahead(w, root->value, true, false);
+}
+
+static bool is_first(const kir_sweep *sweep) {
+  return is_body_row(sweep) && sweep->level == 0;
 }
 
 static bool row_is_done_with(const pass_lowering *lowering, int32_t second, ir_axis lane) {
@@ -80,13 +105,16 @@ static bool row_is_done_with(const pass_lowering *lowering, int32_t second, ir_a
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];
     for (uint32_t j = 0; j < sweep->roots.count; j++)
-      if (is_body_row(sweep) && sweep->level == 0) filled[sweep->roots.data[j].value.index] = true;
+      if (is_first(sweep)) filled[sweep->roots.data[j].value.index] = true;
   }
-  for (uint32_t i = (uint32_t)second; i < kernel->sweeps.count; i++)
-    for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
-      if (reads_ahead(lowering, kernel->sweeps.data[i].roots.data[j].value, true, false,
-                      (int32_t)i == second, lane, filled))
-        return false;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (!is_first(sweep) && (int32_t)i < second) continue;
+    walk w = {.lowering = lowering, .filled = filled, .lane = lane};
+    w.sweep = is_first(sweep) ? WALK_A : (int32_t)i == second ? WALK_B : WALK_REST;
+    for (uint32_t j = 0; j < sweep->roots.count; j++)
+      if (root_reads_ahead(&w, &sweep->roots.data[j])) return false;
+  }
   return true;
 }
 
@@ -101,6 +129,6 @@ void pass_lower_overlap(pass_lowering *lowering) {
   kernel->sweeps.data[second].together = true;
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     kir_sweep *sweep = &kernel->sweeps.data[i];
-    if (is_body_row(sweep) && sweep->level == 0) sweep->ahead = sweep->together = true;
+    if (is_first(sweep)) sweep->ahead = sweep->together = true;
   }
 }

@@ -7,11 +7,8 @@
 #include "passes/lower.h"
 
 static bool views_hidden(const pass_lowering *lowering, const ir_node *node) {
-  uint64_t named = 0;
-  for (uint32_t i = 0; i < node->over_count; i++)
-    named |= ir_axis_bit(node->over[i]);
-  for (uint32_t i = 0; i < node->to_count; i++)
-    named |= ir_axis_bit(node->to[i]);
+  uint64_t named =
+      ir_axes_set(node->over_count, node->over) | ir_axes_set(node->to_count, node->to);
   return (ir_op_get(node->op)->facts & IR_FACT_VIEW) && (named & lowering->hidden);
 }
 

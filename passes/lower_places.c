@@ -106,20 +106,22 @@ static bool is_transcendental(ir_op op) {
 }
 
 // Dear: a mix, a transcendental or a rounding somewhere between the value and what is stored or loaded.
-static bool is_dear(const pass_lowering *lowering, uint32_t index) {
-  const ir_node *node = &lowering->graph->nodes.data[index];
-  if (!lowering->member[index]) return false;
-  if (pass_is_reduction(node) || is_transcendental(node->op)) return true;
-  bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
-  if (!view && node->type.dtype != IR_F32) return true;
-  for (uint32_t j = 0; j < node->operand_count; j++) {
-    uint32_t operand = node->operands[j].index;
-    if (lowering->kernel->values[operand].row && is_dear(lowering, operand)) return true;
+static bool *find_dear(const pass_lowering *lowering) {
+  bool *dear = base_new_array(lowering->arena, bool, lowering->graph->nodes.count);
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    if (!lowering->member[i]) continue;
+    bool rounds = !(ir_op_get(node->op)->facts & IR_FACT_VIEW) && node->type.dtype != IR_F32;
+    dear[i] = pass_is_reduction(node) || is_transcendental(node->op) || rounds;
+    for (uint32_t j = 0; j < node->operand_count; j++) {
+      uint32_t operand = node->operands[j].index;
+      dear[i] |= lowering->kernel->values[operand].row && dear[operand];
+    }
   }
-  return false;
+  return dear;
 }
 
-static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage *use) {
+static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage *use, bool dear) {
   const ir_node *node = &lowering->graph->nodes.data[index];
   const kir_value *value = &lowering->kernel->values[index];
   if (lowering->packed[index]) return true;
@@ -128,16 +130,17 @@ static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage
   if (pass_is_staged(lowering, (ir_value){index})) return true;
   if (!value->row) return pass_is_reduction(node) || (!view && (use->count > 1 || use->by_row));
   if (value->phase == KIR_PREPARE) return !view && use->by_body;
-  return !view && use->many_sites && is_dear(lowering, index);
+  return !view && use->many_sites && dear;
 }
 
 static void choose_places(pass_lowering *lowering) {
+  const bool *dear = find_dear(lowering);
   usage *uses = base_new_array(lowering->arena, usage, lowering->graph->nodes.count);
   for (uint32_t i = lowering->graph->nodes.count; i-- > 0;) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     kir_value *value = &lowering->kernel->values[i];
     if (value->store_arg >= 0) add_site(&uses[i], site_of(lowering, i));
-    if (is_stored(lowering, i, &uses[i]))
+    if (is_stored(lowering, i, &uses[i], dear[i]))
       value->place = value->phase == KIR_PREPARE ? KIR_SHARED : KIR_SCRATCH;
     else if (lowering->member[i] || node->op == IR_CONSTANT)
       value->place = KIR_INLINE;
@@ -165,18 +168,27 @@ static void order_axes(pass_lowering *lowering, uint32_t index) {
   if (last >= 0) value->order[value->rank++] = axes[last];
 }
 
-static void allocate(pass_lowering *lowering, uint32_t index) {
+static bool allocate(pass_lowering *lowering, uint32_t index) {
   kir_kernel *kernel = lowering->kernel;
   kir_value *value = &kernel->values[index];
   size_t *end = value->place == KIR_SHARED ? &kernel->shared_bytes : &kernel->scratch_bytes;
   size_t bytes = sizeof(float);
-  for (uint32_t i = 0; i < value->rank; i++)
-    bytes *= (size_t)kernel->axes[value->order[i].index].size;
+  bool overflow = false;
+  for (uint32_t i = 0; i < value->rank; i++) {
+    size_t size = (size_t)kernel->axes[value->order[i].index].size;
+    overflow |= __builtin_mul_overflow(bytes, size, &bytes);
+  }
+  overflow |= bytes > SIZE_MAX / 4 || *end > SIZE_MAX / 4;
   value->offset = *end;
   *end += (bytes + 63) & ~(size_t)63;
+  if (overflow)
+    base_error_status(lowering->diag, BASE_UNSUPPORTED, lowering->graph->nodes.data[index].loc,
+                      "%%%.*s is too large to be kept by a kernel",
+                      BASE_FMT(lowering->graph->nodes.data[index].name));
+  return !overflow;
 }
 
-void pass_lower_places(pass_lowering *lowering) {
+bool pass_lower_places(pass_lowering *lowering) {
   find_packed(lowering);
   find_levels(lowering);
   choose_places(lowering);
@@ -184,6 +196,7 @@ void pass_lower_places(pass_lowering *lowering) {
     kir_place place = lowering->kernel->values[i].place;
     if (place != KIR_SHARED && place != KIR_SCRATCH) continue;
     order_axes(lowering, i);
-    allocate(lowering, i);
+    if (!allocate(lowering, i)) return false;
   }
+  return true;
 }

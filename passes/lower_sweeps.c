@@ -15,9 +15,30 @@ static uint64_t move_bit(uint64_t set, ir_axis from, ir_axis to) {
   return (set & ~ir_axis_bit(to)) | bit;
 }
 
-static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, bool top);
+// A walk over what a root computes in place, with what it has seen: shared operands are looked at once.
+typedef struct walk {
+  const pass_lowering *lowering;
+  BASE_VECTOR(struct visit {
+    uint32_t value;
+    carry at;
+  })
+  visits;
+} walk;
 
-static bool view_vectorizes(const pass_lowering *lowering, const ir_node *node, carry at) {
+static bool seen_before(walk *w, ir_value value, carry at) {
+  for (uint32_t i = 0; i < w->visits.count; i++) {
+    const struct visit *visit = &w->visits.data[i];
+    if (visit->value == value.index && visit->at.lanes == at.lanes &&
+        visit->at.composed == at.composed && visit->at.scattered == at.scattered)
+      return true;
+  }
+  base_push(w->lowering->arena, &w->visits, (struct visit){value.index, at});
+  return false;
+}
+
+static bool vectorizes(walk *w, ir_value value, carry at, bool top);
+
+static bool view_vectorizes(walk *w, const ir_node *node, carry at) {
   ir_axis to = node->to[0], over = node->over[0];
   switch (node->op) {
   case IR_CONCAT:
@@ -41,21 +62,32 @@ static bool view_vectorizes(const pass_lowering *lowering, const ir_node *node, 
     break;
   }
   for (uint32_t i = 0; i < node->operand_count; i++)
-    if (!vectorizes(lowering, node->operands[i], at, false)) return false;
+    if (!vectorizes(w, node->operands[i], at, false)) return false;
   return true;
 }
 
-static bool vectorizes(const pass_lowering *lowering, ir_value value, carry at, bool top) {
+// Lists of slices have no stride between their first axis' indices.
+static bool runs_over_slices(const kir_kernel *kernel, ir_value value, const ir_node *node,
+                             carry at) {
+  int32_t arg = kernel->values[value.index].load_arg;
+  return arg >= 0 && kernel->args.data[arg].sliced && (at.lanes & ir_axis_bit(node->type.axes[0]));
+}
+
+static bool vectorizes(walk *w, ir_value value, carry at, bool top) {
+  const pass_lowering *lowering = w->lowering;
+  if (seen_before(w, value, at)) return true; // or on the way: then the first visit decides
   const ir_node *node = ir_node_of(lowering->graph, value);
   uint64_t mine = ir_type_axes(&node->type) & at.lanes;
   if (ir_type_axes(&node->type) & at.scattered) return false;
   if (!top && mine == 0 && !pass_is_reduction(node)) return true;
-  if (mine & (mine - 1)) return false; // a diagonal
+  if (mine & (mine - 1)) return false;                                             // a diagonal
+  bool kept = !top && lowering->kernel->values[value.index].place != KIR_ARGUMENT; // packed, say
+  if (!kept && runs_over_slices(lowering->kernel, value, node, at)) return false;
   bool loaded = !lowering->member[value.index] && node->op != IR_CONSTANT;
   if (loaded || (!top && lowering->kernel->values[value.index].place != KIR_INLINE)) return true;
-  if (ir_op_get(node->op)->facts & IR_FACT_VIEW) return view_vectorizes(lowering, node, at);
+  if (ir_op_get(node->op)->facts & IR_FACT_VIEW) return view_vectorizes(w, node, at);
   for (uint32_t i = 0; i < node->operand_count; i++)
-    if (!vectorizes(lowering, node->operands[i], at, false)) return false;
+    if (!vectorizes(w, node->operands[i], at, false)) return false;
   return true;
 }
 
@@ -86,7 +118,8 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
       if (whole->factors[j].index == lane.index)
         *(j + 1 == whole->factor_count ? &at.lanes : &at.scattered) |= ir_axis_bit((ir_axis){i});
   }
-  if (!vectorizes(lowering, value, at, true)) result.lane = -1;
+  walk w = {.lowering = lowering};
+  if (!vectorizes(&w, value, at, true)) result.lane = -1;
   return result;
 }
 

@@ -44,17 +44,19 @@ static double fixed_elements(const ir_graph *graph, const ir_type *type) {
   return count;
 }
 
-static uint64_t last_fixed_axis(const ir_graph *graph, const ir_type *type) {
-  for (uint32_t i = type->rank; i-- > 0;)
-    if (ir_axis_size(graph, type->axes[i]) != IR_DYNAMIC) return ir_axis_bit(type->axes[i]);
-  return 0;
+static const ir_axis *last_fixed_axis(const ir_graph *graph, uint32_t rank, const ir_axis *axes) {
+  for (uint32_t i = rank; i-- > 0;)
+    if (ir_axis_size(graph, axes[i]) != IR_DYNAMIC) return &axes[i];
+  return NULL;
 }
 
-static uint64_t axes_set(uint32_t count, const ir_axis *axes) {
-  uint64_t set = 0;
-  for (uint32_t i = 0; i < count; i++)
-    set |= ir_axis_bit(axes[i]);
-  return set;
+// The last axis of the type, or of the memory layout where that is another and longer one.
+static uint64_t longest_last_axis(const ir_graph *graph, const ir_node *node) {
+  const ir_axis *last = last_fixed_axis(graph, node->type.rank, node->type.axes);
+  const ir_axis *inner =
+      node->has_layout ? last_fixed_axis(graph, node->type.rank, node->layout) : last;
+  if (!last) return 0;
+  return ir_axis_bit(ir_axis_size(graph, *inner) > ir_axis_size(graph, *last) ? *inner : *last);
 }
 
 // What views make of the hidden axis: a view of a row is a row, whichever of its axes it merges. Where there is
@@ -65,8 +67,8 @@ static void close_over_views(const ir_graph *graph, int32_t kernel, uint64_t *se
     for (uint32_t i = 0; i < graph->nodes.count; i++) {
       const ir_node *node = &graph->nodes.data[i];
       if (!in_kernel(node, kernel) || !(ir_op_get(node->op)->facts & IR_FACT_VIEW)) continue;
-      bool over = *set & axes_set(node->over_count, node->over);
-      bool to = *set & axes_set(node->to_count, node->to);
+      bool over = *set & ir_axes_set(node->over_count, node->over);
+      bool to = *set & ir_axes_set(node->to_count, node->to);
       if (over && !to) *set |= ir_axis_bit(node->to[node->to_count - 1]);
       if (to && !over) *set |= ir_axis_bit(node->over[node->over_count - 1]);
     }
@@ -82,7 +84,7 @@ uint64_t pass_hidden_axes(const ir_graph *graph, int32_t kernel) {
     const ir_type *type = &graph->nodes.data[i].type;
     double elements = fixed_elements(graph, type);
     if (!input[i] || type->rank == 0 || elements <= largest) continue;
-    uint64_t last = last_fixed_axis(graph, type);
+    uint64_t last = longest_last_axis(graph, &graph->nodes.data[i]);
     if (!last) continue;
     largest = elements;
     hidden = last;
@@ -99,10 +101,7 @@ static uint64_t kernel_independent_axes(const ir_graph *graph, int32_t kernel, u
     const ir_node *node = &graph->nodes.data[i];
     if (!in_kernel(node, kernel)) continue;
     used |= ir_type_axes(&node->type);
-    for (uint32_t j = 0; j < node->over_count; j++)
-      named |= ir_axis_bit(node->over[j]);
-    for (uint32_t j = 0; j < node->to_count; j++)
-      named |= ir_axis_bit(node->to[j]);
+    named |= ir_axes_set(node->over_count, node->over) | ir_axes_set(node->to_count, node->to);
     // A list in the text is indexed by the kernel itself, which knows the innermost row only.
     for (uint32_t j = 0; j < node->operand_count; j++)
       if (ir_node_of(graph, node->operands[j])->value_count > 1)

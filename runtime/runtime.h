@@ -38,7 +38,7 @@ typedef struct rt_slot {
 // Generated code finds memory through two flat arrays. An argument with pointer_count > 1 has one pointer for
 // each index of its first axis (so a bank may be one tensor or a list of slices); else it has one pointer and
 // every axis has a stride. Strides are in bytes, one for each position of the slot's type; the first one of a
-// sliced argument and those of outer row axes are not read by the code.
+// sliced argument says nothing, and those of outer row axes only tell alignment.
 typedef struct rt_kernel_arg {
   uint32_t slot;
   uint32_t first_pointer, pointer_count; // into `pointers`

@@ -17,6 +17,13 @@ static void release_artefact(cg_artefact *base) {
   free(artefact);
 }
 
+// While it is being made an artefact belongs to the compilation: whatever ends that early, its arena releases the
+// artefact. NULL once it is handed over.
+static void release_unfinished(void *object) {
+  cpu_artefact **artefact = object;
+  if (*artefact) release_artefact(&(*artefact)->base);
+}
+
 static bool compile_object(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
                            base_str *object, base_diag *diag) {
   LLVMModuleRef module = cpu_build_module(arena, plan, machine, diag);
@@ -84,31 +91,30 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
     return NULL;
   cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return NULL;
+  cpu_artefact **unfinished = base_new(arena, cpu_artefact *);
+  base_defer(arena, release_unfinished, unfinished);
   cpu_artefact *artefact = calloc(1, sizeof *artefact);
   if (!artefact) {
     base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
     return NULL;
   }
+  artefact->base = (cg_artefact){.release = release_artefact, .owner = artefact};
   base_arena_init(&artefact->arena, &arena->allocator);
-  // An allocation that fails below leaves through the caller's escape: the artefact goes with its arena.
-  jmp_buf escape;
-  if (!BASE_TRY(&artefact->arena, escape)) {
-    release_artefact(&artefact->base);
-    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
-    return NULL;
-  }
+  artefact->arena.escape = arena->escape;
+  *unfinished = artefact;
   base_text schedule = {.arena = &artefact->arena};
   if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].kernel->schedule, &schedule);
-  artefact->base = (cg_artefact){.program = cpu_program_create(&artefact->arena, plan),
-                                 .schedule = schedule.data ? schedule.data : "",
-                                 .schedule_source = plan->schedule_source,
-                                 .release = release_artefact,
-                                 .owner = artefact};
+  artefact->base.program = cpu_program_create(&artefact->arena, plan);
+  artefact->base.schedule = schedule.data ? schedule.data : "";
+  artefact->base.schedule_source = plan->schedule_source;
+  if (!obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return NULL;
   artefact->arena.escape = NULL;
-  if (obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag))
-    return &artefact->base;
-  release_artefact(&artefact->base);
-  return NULL;
+  *unfinished = NULL;
+  return &artefact->base;
+}
+
+static void release_text(void *object) {
+  LLVMDisposeMessage(object);
 }
 
 static bool emit_text(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
@@ -117,8 +123,8 @@ static bool emit_text(base_arena *arena, const cpu_plan *plan, const cpu_machine
   if (!module) return false;
   if (strcmp(what, "llvm") == 0) {
     char *text = LLVMPrintModuleToString(module);
-    *out = base_str_copy(arena, base_str_from(text));
-    LLVMDisposeMessage(text);
+    base_defer(arena, release_text, text);
+    *out = base_str_from(text);
     return true;
   }
   bool object = strcmp(what, "obj") == 0;

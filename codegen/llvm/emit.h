@@ -51,8 +51,8 @@ typedef struct emitter {
   bool halves; // the CPU converts f16
   // The function being emitted.
   LLVMValueRef function, pointers, strides, shared, scratch, row, end;
-  LLVMBasicBlockRef entry;                  // where allocas go
-  LLVMValueRef streamable[IR_MAX_OPERANDS]; // for each argument: i1, may be stored past the cache
+  LLVMBasicBlockRef entry;  // where allocas go
+  LLVMValueRef *streamable; // for each argument: i1, may be stored past the cache
   // Of each argument: how many sweeps read its rows, and which of them this is. Each prefetches its
   // share of the cache lines of the rows ahead, so that the memory is busy all the time.
   uint32_t *prefetch_parts, *prefetch_part;
@@ -108,10 +108,6 @@ void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMV
 void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 void emit_flush_stores(emitter *e);
 void emit_begin_memory(emitter *e); // once a function, after its arguments are known
-// Where an argument's pointers and strides start in the flat arrays of rt_kernel_arg.
-uint32_t emit_first_pointer(const kir_kernel *kernel, uint32_t arg);
-uint32_t emit_pointer_count(const kir_kernel *kernel, uint32_t arg);
-uint32_t emit_first_stride(const kir_kernel *kernel, uint32_t arg);
 
 // ---- arithmetic (emit_math.c) -------------------------------------------------------------------------
 

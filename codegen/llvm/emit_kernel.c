@@ -37,54 +37,37 @@ static LLVMValueRef add_function(emitter *e, const char *name, kir_phase phase) 
   e->row = emit_i64(e, 0);
   e->prefetch_parts = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
   e->prefetch_part = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
+  e->streamable = base_new_array(e->arena, LLVMValueRef, e->kernel->args.count + 1);
   emit_begin_memory(e);
   return function;
 }
 
 // Marks the arguments that a value reads when it is computed in place.
-static void mark_reads(const kir_kernel *kernel, ir_value value, bool top, bool *reads) {
+static void mark_reads(const kir_kernel *kernel, ir_value value, bool top, bool *seen,
+                       bool *reads) {
   const kir_value *info = &kernel->values[value.index];
+  if (seen[value.index]) return;
+  seen[value.index] = true;
   if (info->place == KIR_ARGUMENT) reads[info->load_arg] = true;
   if (!top && info->place != KIR_INLINE) return;
   const ir_node *node = ir_node_of(kernel->graph, value);
   for (uint32_t i = 0; i < node->operand_count; i++)
-    mark_reads(kernel, node->operands[i], false, reads);
+    mark_reads(kernel, node->operands[i], false, seen, reads);
 }
 
-// The sweeps that run ahead, for the first row of the call: in a loop of the same form as for the others, so that
-// a row's sums are added in the same order wherever it stands.
-static void emit_first_row(emitter *e, LLVMValueRef begin) {
-  const kir_sweep **sweeps = base_new_array(e->arena, const kir_sweep *, e->kernel->sweeps.count);
-  LLVMValueRef *rows = base_new_array(e->arena, LLVMValueRef, e->kernel->sweeps.count);
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < e->kernel->sweeps.count; i++) {
-    if (!e->kernel->sweeps.data[i].ahead) continue;
-    sweeps[count] = &e->kernel->sweeps.data[i];
-    rows[count++] = begin;
-  }
-  e->row = begin;
-  emit_sweeps_together(e, sweeps, rows, count);
-}
+// ---- overlap ------------------------------------------------------------------------------------------
 
-// Sweep `index` of an overlapped body. After the last row there is no next one: it is done again, into places that
-// nobody reads, rather than reading past the end.
-static void emit_overlapped(emitter *e, uint32_t index) {
+// In one loop: the overlap sweep for row `row` (NULL: not at all) and those that run ahead for row `next`.
+static void emit_together(emitter *e, LLVMValueRef row, LLVMValueRef next) {
   const kir_kernel *kernel = e->kernel;
-  if (kernel->sweeps.data[index].ahead) return;
-  if ((int32_t)index != kernel->overlap) {
-    emit_sweep(e, &kernel->sweeps.data[index]);
-    return;
-  }
   const kir_sweep **sweeps = base_new_array(e->arena, const kir_sweep *, kernel->sweeps.count);
   LLVMValueRef *rows = base_new_array(e->arena, LLVMValueRef, kernel->sweeps.count);
-  LLVMValueRef last = LLVMBuildSub(e->builder, e->end, emit_i64(e, 1), "");
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, e->row, last, "");
-  LLVMValueRef following = LLVMBuildAdd(e->builder, e->row, emit_i64(e, 1), "");
-  LLVMValueRef next = LLVMBuildSelect(e->builder, more, following, last, "next.row");
   uint32_t count = 0;
-  sweeps[count] = &kernel->sweeps.data[index];
-  rows[count++] = e->row;
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+  if (row) {
+    sweeps[count] = &kernel->sweeps.data[kernel->overlap];
+    rows[count++] = row;
+  }
+  for (uint32_t i = 0; i < kernel->sweeps.count && next; i++) {
     if (!kernel->sweeps.data[i].ahead) continue;
     sweeps[count] = &kernel->sweeps.data[i];
     rows[count++] = next;
@@ -92,26 +75,59 @@ static void emit_overlapped(emitter *e, uint32_t index) {
   emit_sweeps_together(e, sweeps, rows, count);
 }
 
+// After the last row of the call nothing runs ahead. The loops have the same form whoever takes part, so a row's
+// sums are added in the same order wherever it stands.
+static void emit_overlap(emitter *e) {
+  LLVMBasicBlockRef both = LLVMAppendBasicBlockInContext(e->context, e->function, "overlap");
+  LLVMBasicBlockRef alone = LLVMAppendBasicBlockInContext(e->context, e->function, "last.row");
+  LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->function, "after");
+  LLVMValueRef next = LLVMBuildAdd(e->builder, e->row, emit_i64(e, 1), "next.row");
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, e->end, "");
+  uint32_t known = e->memo.count;
+  LLVMBuildCondBr(e->builder, more, both, alone);
+  LLVMPositionBuilderAtEnd(e->builder, both);
+  emit_together(e, e->row, next);
+  LLVMBuildBr(e->builder, after);
+  e->memo.count = known; // what one branch computed the other does not have
+  LLVMPositionBuilderAtEnd(e->builder, alone);
+  emit_together(e, e->row, NULL);
+  LLVMBuildBr(e->builder, after);
+  e->memo.count = known;
+  LLVMPositionBuilderAtEnd(e->builder, after);
+}
+
+// ---- phases -------------------------------------------------------------------------------------------
+
+// Which sweeps read the rows of which argument, and so share its prefetching. With rows overlapped the loads
+// themselves run ahead, and nothing is left to share.
+static bool *find_readers(emitter *e, kir_phase phase) {
+  const kir_kernel *kernel = e->kernel;
+  uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
+  bool *reads = base_new_array(e->arena, bool, (size_t)args *(sweeps + 1));
+  for (uint32_t i = 0; i < sweeps && kernel->overlap < 0; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (sweep->phase != phase || sweep->scalar || sweep->lane < 0) continue;
+    for (uint32_t j = 0; j < sweep->roots.count; j++) {
+      bool *seen = base_new_array(e->arena, bool, kernel->graph->nodes.count);
+      mark_reads(kernel, sweep->roots.data[j].value, true, seen, &reads[(size_t)i * args]);
+    }
+  }
+  return reads;
+}
+
 static void emit_phase(emitter *e, kir_phase phase) {
   const kir_kernel *kernel = e->kernel;
   uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
-  // With rows overlapped the loads themselves run ahead.
-  bool overlapped = kernel->overlap >= 0;
-  bool *reads = base_new_array(e->arena, bool, (size_t)args *(sweeps + 1));
+  const bool *reads = find_readers(e, phase);
+  for (size_t i = 0; i < (size_t)args * sweeps; i++)
+    e->prefetch_parts[i % args] += reads[i];
   for (uint32_t i = 0; i < sweeps; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];
-    if (sweep->phase != phase || sweep->scalar || sweep->lane < 0 || overlapped) continue;
-    for (uint32_t j = 0; j < sweep->roots.count; j++)
-      mark_reads(kernel, sweep->roots.data[j].value, true, &reads[(size_t)i * args]);
-    for (uint32_t j = 0; j < args; j++)
-      e->prefetch_parts[j] += reads[(size_t)i * args + j];
-  }
-  for (uint32_t i = 0; i < sweeps; i++) {
-    if (kernel->sweeps.data[i].phase != phase) continue;
-    if (phase == KIR_BODY && kernel->overlap >= 0)
-      emit_overlapped(e, i);
+    if (sweep->phase != phase || sweep->ahead) continue;
+    if (phase == KIR_BODY && (int32_t)i == kernel->overlap)
+      emit_overlap(e);
     else
-      emit_sweep(e, &kernel->sweeps.data[i]);
+      emit_sweep(e, sweep);
     for (uint32_t j = 0; j < args; j++)
       e->prefetch_part[j] += reads[(size_t)i * args + j];
   }
@@ -142,7 +158,8 @@ static void emit_body(emitter *e, const char *name) {
   LLVMBuildCondBr(e->builder, any, rows, done);
   LLVMPositionBuilderAtEnd(e->builder, rows);
   e->end = end;
-  if (e->kernel->overlap >= 0) emit_first_row(e, begin);
+  e->row = begin;
+  if (e->kernel->overlap >= 0) emit_together(e, NULL, begin);
   emit_loop loop = emit_loop_begin(e, begin, 0, NULL);
   e->row = loop.index;
   emit_phase(e, KIR_BODY);
@@ -151,6 +168,10 @@ static void emit_body(emitter *e, const char *name) {
   LLVMBuildBr(e->builder, done);
   LLVMPositionBuilderAtEnd(e->builder, done);
   finish_function(e);
+}
+
+static void release_builder(void *object) {
+  LLVMDisposeBuilder(object);
 }
 
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
@@ -166,6 +187,7 @@ void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kern
   e->halves = halves;
   set_types(e);
   e->builder = LLVMCreateBuilderInContext(e->context);
+  base_defer(arena, release_builder, e->builder);
   if (prepare) {
     add_function(e, prepare, KIR_PREPARE);
     emit_phase(e, KIR_PREPARE);
@@ -173,5 +195,4 @@ void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kern
     finish_function(e);
   }
   emit_body(e, body);
-  LLVMDisposeBuilder(e->builder);
 }

@@ -11,8 +11,7 @@ LLVMTypeRef emit_type(emitter *e, uint32_t width) {
   return width == 1 ? e->f32 : LLVMVectorType(e->f32, width);
 }
 
-static LLVMTypeRef int_type(emitter *e, LLVMTypeRef scalar, uint32_t width) {
-  (void)e;
+static LLVMTypeRef widened(LLVMTypeRef scalar, uint32_t width) {
   return width == 1 ? scalar : LLVMVectorType(scalar, width);
 }
 
@@ -85,7 +84,7 @@ static LLVMValueRef polynomial(emitter *e, LLVMValueRef x, const double *coeffic
 }
 
 static LLVMValueRef as_int(emitter *e, LLVMValueRef a) {
-  return LLVMBuildBitCast(e->builder, a, int_type(e, e->i32, emit_width(a)), "");
+  return LLVMBuildBitCast(e->builder, a, widened(e->i32, emit_width(a)), "");
 }
 
 static LLVMValueRef as_float(emitter *e, LLVMValueRef a) {
@@ -227,14 +226,14 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
 
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width) {
   LLVMTypeRef scalar = dtype == IR_F32 ? e->f32 : dtype == IR_F16 && e->halves ? e->f16 : e->i16;
-  return int_type(e, scalar, width);
+  return widened(scalar, width);
 }
 
 // Between f16 and f32 in integers, for CPUs without the instructions: LLVM would call library functions there.
 static LLVMValueRef widen_half(emitter *e, LLVMValueRef stored) {
   LLVMBuilderRef b = e->builder;
   uint32_t width = emit_width(stored);
-  LLVMValueRef bits = LLVMBuildZExt(b, stored, int_type(e, e->i32, width), "");
+  LLVMValueRef bits = LLVMBuildZExt(b, stored, widened(e->i32, width), "");
   LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, bits, int_constant(e, 0x8000, width), ""),
                                    int_constant(e, 16, width), "");
   LLVMValueRef magnitude = LLVMBuildAnd(b, bits, int_constant(e, 0x7fff, width), "");
@@ -284,7 +283,7 @@ LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored) {
   if (dtype == IR_F16)
     return e->halves ? LLVMBuildFPExt(e->builder, stored, emit_type(e, width), "")
                      : widen_half(e, stored);
-  LLVMValueRef wide = LLVMBuildZExt(e->builder, stored, int_type(e, e->i32, width), "");
+  LLVMValueRef wide = LLVMBuildZExt(e->builder, stored, widened(e->i32, width), "");
   return as_float(e, LLVMBuildShl(e->builder, wide, int_constant(e, 16, width), ""));
 }
 

@@ -20,35 +20,13 @@ static LLVMValueRef load_invariant(emitter *e, LLVMTypeRef type, LLVMValueRef ta
   return load;
 }
 
-// ---- where an argument's pointers and strides are -----------------------------------------------------
-
-uint32_t emit_first_pointer(const kir_kernel *kernel, uint32_t arg) {
-  uint32_t first = 0;
-  for (uint32_t i = 0; i < arg; i++)
-    first += emit_pointer_count(kernel, i);
-  return first;
-}
-
-uint32_t emit_pointer_count(const kir_kernel *kernel, uint32_t arg) {
-  const kir_arg *info = &kernel->args.data[arg];
-  if (!info->sliced) return 1;
-  return (uint32_t)kernel->axes[ir_node_of(kernel->graph, info->value)->type.axes[0].index].size;
-}
-
-uint32_t emit_first_stride(const kir_kernel *kernel, uint32_t arg) {
-  uint32_t first = 0;
-  for (uint32_t i = 0; i < arg; i++)
-    first += ir_node_of(kernel->graph, kernel->args.data[i].value)->type.rank;
-  return first;
-}
-
 static LLVMValueRef stride(emitter *e, uint32_t arg, uint32_t position) {
-  uint32_t index = emit_first_stride(e->kernel, arg) + position;
+  uint32_t index = kir_first_stride(e->kernel, arg) + position;
   return load_invariant(e, e->i64, e->strides, emit_i64(e, index));
 }
 
 static LLVMValueRef base_pointer(emitter *e, uint32_t arg, LLVMValueRef slice) {
-  LLVMValueRef index = emit_i64(e, emit_first_pointer(e->kernel, arg));
+  LLVMValueRef index = emit_i64(e, kir_first_pointer(e->kernel, arg));
   if (slice) index = LLVMBuildAdd(e->builder, index, slice, "");
   return load_invariant(e, e->ptr, e->pointers, index);
 }

@@ -293,6 +293,7 @@ static void expand_outer(member *m) {
     for (uint32_t j = 0; j < m->count * size; j++) {
       grown[j] = m->points[j / size];
       emit_set_axis(e, &grown[j], axis, emit_i64(e, j % size), j % size, j % size + 1, false);
+      emit_compose(e, &grown[j]);
     }
     m->points = grown;
     m->count *= size;

@@ -321,7 +321,6 @@ LLVMValueRef emit_finish(emitter *e, ir_value value, LLVMValueRef total) {
 }
 
 typedef struct reduction {
-  ir_value value;
   const ir_node *node;
   ir_axis axes[KIR_MAX_LOOPS]; // still to be looped over
   uint32_t axis_count;
@@ -354,42 +353,43 @@ static void accumulate(emitter *e, const reduction *r, const emit_point *points,
   }
 }
 
-static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, const emit_point *points,
-                        uint32_t count);
+// `budget`: into how many copies of the innermost step the axes from `depth` on may still be unrolled.
+static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
+                        const emit_point *points, uint32_t count);
 
-static void reduce_at(emitter *e, const reduction *r, uint32_t depth, const emit_point *points,
-                      uint32_t count, LLVMValueRef index, int64_t low, int64_t high) {
+static void reduce_at(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
+                      const emit_point *points, uint32_t count, LLVMValueRef index, int64_t low,
+                      int64_t high) {
   emit_point *inner = base_new_array(e->arena, emit_point, count);
   for (uint32_t i = 0; i < count; i++) {
     inner[i] = points[i];
     emit_set_axis(e, &inner[i], r->axes[depth], index, low, high, false);
     emit_compose(e, &inner[i]);
   }
-  reduce_axis(e, r, depth + 1, inner, count);
+  reduce_axis(e, r, depth + 1, budget, inner, count);
 }
 
 // One piece of the axis, between breaks: short ones are unrolled, long ones loop with the accumulators carried.
-static void reduce_piece(emitter *e, const reduction *r, uint32_t depth, const emit_point *points,
-                         uint32_t count, int64_t low, int64_t high) {
-  int64_t step = e->kernel->schedule.mix_unroll;
-  if (high - low <= step) {
+static void reduce_piece(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
+                         const emit_point *points, uint32_t count, int64_t low, int64_t high) {
+  if (high - low <= budget) {
     for (int64_t i = low; i < high; i++)
-      reduce_at(e, r, depth, points, count, emit_i64(e, i), i, i + 1);
+      reduce_at(e, r, depth, budget / (high - low), points, count, emit_i64(e, i), i, i + 1);
     return;
   }
-  if (step > 4) step = 4; // inside a loop four in flight are enough
+  int64_t step = budget < 4 ? budget : 4; // inside a loop four in flight are enough
   int64_t whole = low + (high - low) / step * step;
   emit_loop loop = emit_loop_begin(e, emit_i64(e, low), r->slots, r->accumulators);
   memcpy(r->accumulators, loop.carried, r->slots * sizeof *loop.carried);
   for (int64_t i = 0; i < step; i++)
-    reduce_at(e, r, depth, points, count, add(e, loop.index, i), low, high);
+    reduce_at(e, r, depth, budget / step, points, count, add(e, loop.index, i), low, high);
   emit_loop_end(e, &loop, emit_i64(e, whole), step, r->accumulators);
   for (int64_t i = whole; i < high; i++)
-    reduce_at(e, r, depth, points, count, emit_i64(e, i), i, i + 1);
+    reduce_at(e, r, depth, budget / step, points, count, emit_i64(e, i), i, i + 1);
 }
 
-static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, const emit_point *points,
-                        uint32_t count) {
+static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
+                        const emit_point *points, uint32_t count) {
   if (depth == r->axis_count) {
     accumulate(e, r, points, count);
     return;
@@ -398,7 +398,7 @@ static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, const em
   int64_t low = 0;
   for (uint32_t i = 0; i <= axis->breaks.count; i++) {
     int64_t high = i < axis->breaks.count ? axis->breaks.data[i] : axis->size;
-    if (high > low) reduce_piece(e, r, depth, points, count, low, high);
+    if (high > low) reduce_piece(e, r, depth, budget, points, count, low, high);
     low = high;
   }
 }
@@ -426,8 +426,7 @@ static uint32_t widest(const emitter *e, const reduction *r, const emit_point *p
 
 void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                  const uint32_t *slot, LLVMValueRef *accumulators, uint32_t slots) {
-  reduction r = {.value = value,
-                 .node = ir_node_of(e->graph, value),
+  reduction r = {.node = ir_node_of(e->graph, value),
                  .slot = slot,
                  .accumulators = accumulators,
                  .slots = slots};
@@ -435,13 +434,12 @@ void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t 
   for (uint32_t i = 0; i < e->graph->axes.count; i++)
     if (count && points[0].index[i]) set |= ir_axis_bit((ir_axis){i});
   open_axes(e, &r, set);
-  reduce_axis(e, &r, 0, points, count);
+  reduce_axis(e, &r, 0, e->kernel->schedule.mix_unroll, points, count);
 }
 
 static void emit_mixes(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                        LLVMValueRef *out) {
-  reduction r = {
-      .value = value, .node = ir_node_of(e->graph, value), .accumulators = out, .slots = count};
+  reduction r = {.node = ir_node_of(e->graph, value), .accumulators = out, .slots = count};
   open_axes(e, &r, 0);
   uint32_t *slot = base_new_array(e->arena, uint32_t, count);
   emit_point *clean = base_new_array(e->arena, emit_point, count);
@@ -454,7 +452,7 @@ static void emit_mixes(emitter *e, ir_value value, const emit_point *points, uin
     out[i] = emit_neutral(e, r.node->op, widest(e, &r, &clean[i], 1));
   }
   r.slot = slot;
-  reduce_axis(e, &r, 0, clean, count);
+  reduce_axis(e, &r, 0, e->kernel->schedule.mix_unroll, clean, count);
   for (uint32_t i = 0; i < count; i++)
     out[i] = emit_finish(e, value, out[i]);
 }

@@ -18,11 +18,15 @@ static void drop_report(void *unused, LLVMErrorRef error) {
   LLVMConsumeError(error);
 }
 
+static void release_message(void *object) {
+  LLVMDisposeErrorMessage(object);
+}
+
 static cpu_code *give_up(cpu_code *code, LLVMErrorRef error, base_arena *arena, base_str *why) {
+  cpu_code_release(code); // first: keeping the message may run out of memory
   char *message = LLVMGetErrorMessage(error);
-  *why = base_str_copy(arena, base_str_from(message));
-  LLVMDisposeErrorMessage(message);
-  cpu_code_release(code);
+  base_defer(arena, release_message, message);
+  *why = base_str_from(message);
   return NULL;
 }
 

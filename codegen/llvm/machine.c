@@ -17,24 +17,35 @@ static const char *kept(base_arena *arena, char *message) {
   return message;
 }
 
-// LLVM's C API does not tell a named CPU's features, so its vector width is read off its name; the schedule's
-// `vector` knob overrides it, and any width is correct on any CPU.
 static const struct {
-  const char *part;
+  const char *name;
   uint32_t width;
-} named_widths[] = {
-    {"x86-64-v4", 16},     {"x86-64-v3", 8},    {"avx512", 16},         {"skylake-avx512", 16},
-    {"cascadelake", 16},   {"icelake", 16},     {"sapphirerapids", 16}, {"emeraldrapids", 16},
-    {"graniterapids", 16}, {"cooperlake", 16},  {"cannonlake", 16},     {"tigerlake", 16},
-    {"znver4", 16},        {"znver5", 16},      {"haswell", 8},         {"broadwell", 8},
-    {"skylake", 8},        {"alderlake", 8},    {"core-avx2", 8},       {"znver", 8},
-    {"raptorlake", 8},     {"sierraforest", 8},
+} cpus[] = {
+#define CPU(name, width) {name, width},
+#include "codegen/llvm/cpus.def"
+#undef CPU
 };
+enum { CPU_COUNT = sizeof cpus / sizeof cpus[0] };
 
 static uint32_t named_width(const char *cpu) {
-  for (size_t i = 0; i < sizeof named_widths / sizeof named_widths[0]; i++)
-    if (strstr(cpu, named_widths[i].part)) return named_widths[i].width;
-  return 4;
+  for (size_t i = 0; i < CPU_COUNT; i++)
+    if (strcmp(cpu, cpus[i].name) == 0) return cpus[i].width;
+  return 0;
+}
+
+static void unknown_cpu(const char *cpu, base_diag *diag) {
+  const char *names[CPU_COUNT];
+  for (size_t i = 0; i < CPU_COUNT; i++)
+    names[i] = cpus[i].name;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "unknown CPU '%s'", cpu);
+  const char *nearest = base_nearest(base_str_from(cpu), names, CPU_COUNT);
+  if (nearest)
+    base_hint(diag, "did you mean '%s'?", nearest);
+  else
+    base_hint(
+        diag,
+        "use host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or LLVM's name of a 64-bit CPU, such as "
+        "haswell, skylake-avx512, sapphirerapids, znver4");
 }
 
 static uint32_t featured_width(const char *features) {
@@ -66,17 +77,6 @@ static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *ta
   return false;
 }
 
-// LLVM answers an unknown CPU with a warning on stderr and a generic one, so names are checked first.
-static bool known_cpu(const char *cpu) {
-  static const char *const prefixes[] = {
-      "x86-64", "nehalem",    "westmere", "sandybridge", "ivybridge", "core",   "corei7", "btver",
-      "bdver",  "silvermont", "goldmont", "tremont",     "gracemont", "penryn", "native"};
-  if (named_width(cpu) != 4) return true;
-  for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
-    if (strncmp(cpu, prefixes[i], strlen(prefixes[i])) == 0) return true;
-  return false;
-}
-
 void cpu_machine_start(void) {
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
@@ -92,12 +92,11 @@ bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, 
   machine->halves =
       !machine->x86 || (host ? strstr(machine->features, "+f16c") != NULL : machine->width > 4);
   machine->runs_here = host || host_runs(cpu);
-  if (!host && machine->x86 && !known_cpu(cpu)) {
-    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "unknown CPU '%s'", cpu);
-    base_hint(diag, "use host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or an LLVM name such as "
-                    "haswell, skylake-avx512, sapphirerapids, znver4");
+  if (machine->width == 0 && machine->x86) {
+    unknown_cpu(cpu, diag);
     return false;
   }
+  if (machine->width == 0) machine->width = 4;
   LLVMTargetRef target;
   if (!find_target(arena, machine->triple, &target, diag)) return false;
   machine->target =

@@ -9,10 +9,12 @@
 #include "passes/passes.h"
 
 // Code is emitted vectorised and unrolled already; these clean up addresses, hoist what a loop does not
-// change and turn accumulators into registers.
+// change and turn accumulators into registers. One round of instcombine is enough; LLVM would end the process
+// where a second found more to do.
+#define COMBINE "instcombine<no-verify-fixpoint>"
 static const char cleanup_passes[] =
-    "function(sroa,early-cse<memssa>,instcombine,"
-    "loop-mssa(licm),early-cse<memssa>,simplifycfg,instcombine,dce)";
+    "function(sroa,early-cse<memssa>," COMBINE
+    ",loop-mssa(licm),early-cse<memssa>,simplifycfg," COMBINE ",dce)";
 
 static void release_module(void *object) {
   LLVMDisposeModule(object);
@@ -82,13 +84,20 @@ static uint32_t vector_width(const kir_kernel *kernel, const cpu_machine *machin
   return kernel->schedule.vector ? (uint32_t)kernel->schedule.vector : machine->width;
 }
 
+static void release_message(void *object) {
+  LLVMDisposeMessage(object);
+}
+static void release_error_message(void *object) {
+  LLVMDisposeErrorMessage(object);
+}
+
 static bool verify_module(LLVMModuleRef module, base_arena *arena, base_diag *diag) {
   char *message = NULL;
   bool broken = LLVMVerifyModule(module, LLVMReturnStatusAction, &message);
+  base_defer(arena, release_message, message);
   if (broken)
     base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "the generated LLVM IR is broken: %s",
-                      base_str_copy(arena, base_str_from(message)).data);
-  LLVMDisposeMessage(message);
+                      message);
   return !broken;
 }
 
@@ -99,9 +108,8 @@ static bool optimise(LLVMModuleRef module, const cpu_machine *machine, base_aren
   LLVMDisposePassBuilderOptions(options);
   if (!error) return true;
   char *message = LLVMGetErrorMessage(error);
-  base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "LLVM's passes failed: %s",
-                    base_str_copy(arena, base_str_from(message)).data);
-  LLVMDisposeErrorMessage(message);
+  base_defer(arena, release_error_message, message);
+  base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "LLVM's passes failed: %s", message);
   return false;
 }
 
@@ -129,9 +137,9 @@ bool cpu_generate(base_arena *arena, LLVMModuleRef module, const cpu_machine *ma
   char *message = NULL;
   LLVMMemoryBufferRef buffer;
   if (LLVMTargetMachineEmitToMemoryBuffer(machine->target, module, kind, &message, &buffer)) {
+    base_defer(arena, release_message, message);
     base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "LLVM could not generate code: %s",
-                      base_str_copy(arena, base_str_from(message)).data);
-    LLVMDisposeMessage(message);
+                      message);
     return false;
   }
   base_defer(arena, release_buffer, buffer);

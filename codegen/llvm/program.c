@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "codegen/llvm/cpu.h"
-#include "codegen/llvm/emit.h"
 
 static const char *name_of(base_arena *arena, base_str name) {
   return base_str_copy(arena, name).data;
@@ -65,9 +64,9 @@ static rt_kernel make_kernel(base_arena *arena, const kir_kernel *kernel, const 
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
     args[i] = (rt_kernel_arg){.slot = slot_of[arg->value.index],
-                              .first_pointer = emit_first_pointer(kernel, i),
-                              .pointer_count = emit_pointer_count(kernel, i),
-                              .first_stride = emit_first_stride(kernel, i),
+                              .first_pointer = kir_first_pointer(kernel, i),
+                              .pointer_count = kir_pointer_count(kernel, i),
+                              .first_stride = kir_first_stride(kernel, i),
                               .unit_position = arg->unit_position,
                               .written = arg->written};
     made.pointer_count += args[i].pointer_count;

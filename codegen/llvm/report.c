@@ -35,30 +35,49 @@ static uint32_t vector_registers(base_arena *arena, base_str text) {
   return used;
 }
 
-static void report_kernel(base_arena *arena, const cpu_kernel *cpu, base_str assembly,
-                          base_text *out) {
+static uint32_t fused_ops(const kir_kernel *kernel) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++)
+    count += kernel->graph->nodes.data[i].kernel == kernel->index;
+  return count;
+}
+
+static bool streams(const kir_kernel *kernel) {
+  bool any = false;
+  for (uint32_t i = 0; i < kernel->args.count; i++)
+    any |= kernel->args.data[i].written && !kernel->args.data[i].temporary;
+  return any && kernel->schedule.stream;
+}
+
+static void report_kernel(base_arena *arena, const cpu_kernel *cpu, const cpu_machine *machine,
+                          base_str assembly, base_text *out) {
   const kir_kernel *kernel = cpu->kernel;
   kir_cost cost = kir_cost_per_row(kernel);
   base_str text = function_text(arena, assembly, cpu->body);
-  uint32_t nodes = 0;
-  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++)
-    nodes += kernel->graph->nodes.data[i].kernel == kernel->index;
+  const char *unit = kernel->row_count ? "token" : "call";
+  double bytes = cost.bytes_read + cost.bytes_written;
   base_text_printf(out, "kernel: %.*s\n", BASE_FMT(kernel->name));
   base_text_printf(out, "  schedule: ");
   kir_schedule_print(&kernel->schedule, out);
-  base_text_printf(out, "\n  fused ops: %u\n  rows:", nodes);
+  base_text_printf(out, "\n  in effect:%s%s%s\n", kernel->overlap >= 0 ? " overlap" : "",
+                   kernel->paired ? " pair" : "", streams(kernel) ? " stream" : "");
+  base_text_printf(out, "  fused ops: %u\n  rows:", fused_ops(kernel));
   for (uint32_t i = 0; i < kernel->row_count; i++)
     base_text_printf(out, " %.*s", BASE_FMT(kernel->graph->axes.data[kernel->rows[i].index].name));
-  base_text_printf(out, "%s\n", kernel->row_count ? "" : " none");
-  base_text_printf(out, "  bytes per row: %.0f read, %.0f written\n", cost.bytes_read,
-                   cost.bytes_written);
-  base_text_printf(out, "  flops per row: %.0f\n", cost.flops);
-  double bytes = cost.bytes_read + cost.bytes_written;
-  base_text_printf(out, "  flops per byte: %.2f\n", bytes > 0 ? cost.flops / bytes : 0);
-  base_text_printf(out, "  scratch: %zu bytes a thread, %zu shared\n", kernel->scratch_bytes,
-                   kernel->shared_bytes);
-  base_text_printf(out, "  vector registers: %u, spills: %u\n", vector_registers(arena, text),
-                   count_text(text, "Spill"));
+  base_text_printf(out, "%s\n", kernel->row_count ? " (a token is one index of them)" : " none");
+  base_text_printf(out, "  bytes per %s: %.0f (%.0f read, %.0f written)\n", unit, bytes,
+                   cost.bytes_read, cost.bytes_written);
+  base_text_printf(out, "  flops per %s: %.0f (%.2f per byte)\n", unit, cost.flops,
+                   bytes > 0 ? cost.flops / bytes : 0);
+  base_text_printf(out, "  shared memory: %zu bytes, scratch: %zu bytes a thread\n",
+                   kernel->shared_bytes, kernel->scratch_bytes);
+  if (machine->x86)
+    base_text_printf(out, "  registers: %u vector, spills: %u\n", vector_registers(arena, text),
+                     count_text(text, "Spill"));
+  else
+    base_text_printf(out, "  registers: not counted for this CPU, spills: %u\n",
+                     count_text(text, "Spill"));
+  base_text_printf(out, "  occupancy: one row at a time on each thread\n");
 }
 
 base_str cpu_report(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
@@ -74,6 +93,6 @@ base_str cpu_report(base_arena *arena, const cpu_plan *plan, const cpu_machine *
   base_text_printf(&out, "temporaries in memory: %u\nschedule source: %s\n", temporaries,
                    plan->schedule_source);
   for (uint32_t i = 0; i < plan->kernel_count; i++)
-    report_kernel(arena, &plan->kernels[i], assembly, &out);
+    report_kernel(arena, &plan->kernels[i], machine, assembly, &out);
   return base_text_str(&out);
 }

@@ -97,6 +97,11 @@ static void test_bad_schedules(void **state) {
       {"unroll=99999999999999999999", "unroll cannot be '99999999999999999999'", 1},
       {"vector=3", "a power of two", 1},
       {"unroll=4,rows=0,nothing", "rows cannot be '0'", 2},
+      {"unroll=2,unroll=4", "unroll is given twice", 1},
+      {"unroll=+4", "unroll cannot be '+4'", 1},
+      {"unroll= 4", "unroll cannot be ' 4'", 1},
+      {"unroll=2,,rows=7", "'' is not key=value", 1},
+      {"unroll=2,", "'' is not key=value", 1},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     kir_schedule schedule = kir_schedule_default(), before = schedule;
@@ -114,7 +119,7 @@ static void test_schedules_add_up(void **state) {
   (void)state;
   kir_schedule schedule = kir_schedule_default();
   assert_clean(kir_schedule_parse("", &schedule, &diag));
-  assert_clean(kir_schedule_parse("unroll=2,,rows=7,", &schedule, &diag));
+  assert_clean(kir_schedule_parse("unroll=2,rows=7", &schedule, &diag));
   assert_clean(kir_schedule_parse("vector=8,unroll=3", &schedule, &diag));
   assert_int_equal(schedule.unroll, 3);
   assert_int_equal(schedule.rows, 7);

@@ -234,8 +234,9 @@ static void assert_same_results(const problem *p, const tensor *expected, const 
 
 static char *read_text(const char *path) {
   FILE *file = fopen(path, "rb");
-  assert_non_null(file);
+  if (!file) fail_msg("cannot open %s", path);
   char *text = calloc(1, 1 << 16);
+  if (!text || !file) abort();
   assert_true(fread(text, 1, (1 << 16) - 1, file) > 0);
   fclose(file);
   return text;
@@ -372,6 +373,7 @@ static void test_nan_source_makes_nan_row(void **unused) {
     char *text = variant_text(names[i]);
     problem p;
     open_problem(&p, text, 102, 5, ROWS);
+    compile(&p, "cpu", NULL);
     const tensor *bank = &p.tensors[0];
     put(bank, element_count(bank) - 50, NAN); // the last source's last row
     run_on(&p, p.tensors);
@@ -397,6 +399,7 @@ static void test_large_logits(void **unused) {
     char *text = variant_text(names[i]);
     problem p;
     open_problem(&p, text, 102, 5, ROWS);
+    compile(&p, "cpu", NULL);
     for (uint32_t j = 0; j < p.params; j++) {
       const tensor *t = &p.tensors[j];
       float largest = strcmp(t->info.name, "query") == 0 ? 1e3f // |z| is about |q|, at most 1e4
@@ -478,14 +481,20 @@ static void unspread(tensor *t) {
 enum { HIDDEN = 7168, FAR_ROW = 19999 };
 #define TOKENS INT64_C(40000)
 
+static void replace(char *at, const char *word) {
+  for (; *word; at++, word++)
+    *at = *word;
+}
+
 // N = 9 sources of T = 40,000 tokens: the last one begins 2.58e9 elements and more than 5e9 bytes after the first.
 static void check_far(const char *name, const char *dtype, const int64_t *bank_strides) {
   current = name;
   char *text = variant_text(name);
   for (char *at; strcmp(dtype, "bf16") != 0 && (at = strstr(text, "bf16"));)
-    memcpy(at, " f32", 4);
+    replace(at, " f32");
   problem p;
   open_problem(&p, text, HIDDEN, 9, 3);
+  compile(&p, "cpu", NULL);
   tensor far[MAX_TENSORS];
   share_inputs(&p, far);
   run_on(&p, p.tensors);
@@ -526,6 +535,7 @@ static void check_slices(const char *text) {
   tensor *bank = &p.tensors[0];
   bool sliced = bank->info.rank == 3 && bank->row > 0 && bank->info.layout[0] == 0;
   if (sliced) {
+    compile(&p, "cpu", NULL);
     run_on(&p, p.tensors);
     tensor apart[MAX_TENSORS];
     share_inputs(&p, apart);
@@ -571,6 +581,7 @@ static void check_thread_counts(const char *text) {
   fathom_context *shared = context;
   problem p;
   open_problem(&p, text, 102, 5, 301);
+  compile(&p, "cpu", NULL);
   run_on(&p, p.tensors);
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
     fathom_context_options options = FATHOM_INIT(options);
@@ -580,6 +591,7 @@ static void check_thread_counts(const char *text) {
     problem q;
     tensor results[MAX_TENSORS];
     open_problem(&q, text, 102, 5, 1);
+    compile(&q, "cpu", NULL);
     share_inputs(&p, results);
     run_on(&q, results);
     assert_same_results(&p, p.tensors, results, "another number of threads");
@@ -650,10 +662,12 @@ static void test_eight_threads_run_and_compile(void **unused) {
   char *site = variant_text(current), *texts[4];
   problem p, others[4];
   open_problem(&p, site, 102, 5, 301);
+  compile(&p, "cpu", NULL);
   run_on(&p, p.tensors);
   for (int i = 0; i < 4; i++) {
     texts[i] = variant_text(names[i]);
     open_problem(&others[i], texts[i], 102, 5, 65);
+    compile(&others[i], "cpu", NULL);
     run_on(&others[i], others[i].tensors);
   }
   host hosts[HOSTS];

@@ -113,7 +113,7 @@ static values evaluate(const ir_graph *graph, uint64_t inputs_seed, bool special
 
 static bool same_bits(double a, double b) {
   if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
-  return memcmp(&a, &b, sizeof a) == 0;
+  return a == b && !signbit(a) == !signbit(b);
 }
 
 static void assert_same_bits(const ir_graph *before, const ir_graph *after, const char *what) {
@@ -299,12 +299,17 @@ static void bind(ir_graph *graph, const char *text) {
   assert_clean(ir_verify(graph, IR_STAGE_BOUND, &diag));
 }
 
+static void replace(char *at, const char *word) {
+  for (; *word; at++, word++)
+    *at = *word;
+}
+
 static char *without_rounding(base_str source) {
   char *text = (char *)base_str_copy(&arena, source).data;
   for (char *at; (at = strstr(text, "bf16"));)
-    memcpy(at, " f32", 4);
+    replace(at, " f32");
   for (char *at; (at = strstr(text, "f16"));)
-    memcpy(at, "f32", 3);
+    replace(at, "f32");
   return text;
 }
 
