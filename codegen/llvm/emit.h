@@ -57,6 +57,8 @@ typedef struct emitter {
   // share of the cache lines of the rows ahead, so that the memory is busy all the time.
   uint32_t *prefetch_parts, *prefetch_part;
   bool running_ahead; // the sweep works on the next row
+  int32_t
+      idle_argument; // whose rows after the next a sweep that reads no memory prefetches; -1: none
   BASE_VECTOR(emit_memo) memo;
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
@@ -107,6 +109,8 @@ LLVMValueRef emit_load_place(emitter *e, ir_value value, const emit_point *point
 void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 void emit_flush_stores(emitter *e);
+// In a sweep that leaves memory idle: one slice of e->idle_argument, two rows ahead, at the point's elements.
+void emit_prefetch_idle(emitter *e, const emit_point *point);
 void emit_begin_memory(emitter *e); // once a function, after its arguments are known
 
 // ---- arithmetic (emit_math.c) -------------------------------------------------------------------------

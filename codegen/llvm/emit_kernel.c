@@ -34,6 +34,7 @@ static LLVMValueRef add_function(emitter *e, const char *name, kir_phase phase) 
   LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->context, function, "start");
   LLVMPositionBuilderAtEnd(e->builder, start);
   e->memo.count = 0;
+  e->idle_argument = -1;
   e->row = emit_i64(e, 0);
   e->prefetch_parts = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
   e->prefetch_part = base_new_array(e->arena, uint32_t, e->kernel->args.count + 1);
@@ -115,6 +116,28 @@ static bool *find_readers(emitter *e, kir_phase phase) {
   return reads;
 }
 
+// The argument with the most rows to read.
+static int32_t busiest_argument(const kir_kernel *kernel) {
+  int32_t busiest = -1;
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    if (arg->written || arg->unit_position < 0 || kir_pointer_count(kernel, i) <= most) continue;
+    busiest = (int32_t)i;
+    most = kir_pointer_count(kernel, i);
+  }
+  return busiest;
+}
+
+// Behind an overlapped sweep the others find all they need in the cache; meanwhile memory brings a part of the
+// row after the next.
+static void emit_alone(emitter *e, const kir_sweep *sweep, uint32_t index) {
+  bool idle = e->kernel->overlap >= 0 && (int32_t)index > e->kernel->overlap && !sweep->scalar;
+  e->idle_argument = idle && e->kernel->schedule.prefetch ? busiest_argument(e->kernel) : -1;
+  emit_sweep(e, sweep);
+  e->idle_argument = -1;
+}
+
 static void emit_phase(emitter *e, kir_phase phase) {
   const kir_kernel *kernel = e->kernel;
   uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
@@ -127,7 +150,7 @@ static void emit_phase(emitter *e, kir_phase phase) {
     if (phase == KIR_BODY && (int32_t)i == kernel->overlap)
       emit_overlap(e);
     else
-      emit_sweep(e, sweep);
+      emit_alone(e, sweep, i);
     for (uint32_t j = 0; j < args; j++)
       e->prefetch_part[j] += reads[(size_t)i * args + j];
   }

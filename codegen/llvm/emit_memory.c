@@ -131,6 +131,22 @@ static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValu
   }
 }
 
+void emit_prefetch_idle(emitter *e, const emit_point *point) {
+  uint32_t arg = (uint32_t)e->idle_argument;
+  const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
+  uint32_t row, element = (uint32_t)ir_dtype_size(type->dtype), per_line = 64 / element;
+  if (!has_last_row(e->kernel, type, &row) || lane_position(point, type) < 0) return;
+  emit_point first = *point;
+  for (uint32_t i = 0; i < type->rank; i++)
+    if (!first.index[type->axes[i].index]) first.index[type->axes[i].index] = emit_i64(e, 0);
+  LLVMValueRef address = argument_address(e, arg, &first);
+  LLVMValueRef ahead = LLVMBuildMul(e->builder, stride(e, arg, row), emit_i64(e, 2), "");
+  uint32_t start = point->block * e->width;
+  for (uint32_t i = (per_line - start % per_line) % per_line; i < point->width; i += per_line)
+    prefetch_at(e, address, LLVMBuildAdd(e->builder, ahead, emit_i64(e, (int64_t)i * element), ""),
+                2);
+}
+
 // The even (or odd) elements of the stretch of two vectors that starts at the address.
 static LLVMValueRef load_half(emitter *e, ir_dtype dtype, const emit_point *point,
                               LLVMValueRef address) {

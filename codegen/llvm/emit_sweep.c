@@ -154,6 +154,8 @@ static void emit_step(nest *n, const emit_point *points, uint32_t count) {
       store_result(n, state->root->value, &points[j], results[j]);
     }
   }
+  for (uint32_t i = 0; i < count && e->idle_argument >= 0; i++)
+    emit_prefetch_idle(e, &points[i]);
   emit_flush_stores(e);
 }
 

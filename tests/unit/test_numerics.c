@@ -452,6 +452,91 @@ static void test_one_source_has_weight_one(void **unused) {
   free(text);
 }
 
+// ---- storage types --------------------------------------------------------------------------------------
+
+enum { ALL_BITS = 1 << 16, WIDE = 4 * ALL_BITS, LINE = 256 };
+
+// Each number of the type, and around the middle between it and the next one: where rounding to nearest even decides.
+static void fill_wide(const tensor *wide, const tensor *narrow_widened) {
+  for (size_t i = 0; i < ALL_BITS; i++) {
+    float here = get(narrow_widened, i), next = get(narrow_widened, (i + 1) % ALL_BITS);
+    float middle = here + (next - here) / 2;
+    float around[] = {here, middle, nextafterf(middle, INFINITY), nextafterf(middle, -INFINITY)};
+    for (size_t j = 0; j < 4; j++)
+      put(wide, 4 * i + j, around[j]);
+  }
+}
+
+static void compile_for(problem *p, const char *target, const char *cpu) {
+  fathom_compile_options options = FATHOM_INIT(options);
+  options.target = target;
+  options.cpu = cpu;
+  fathom_executable_destroy(p->executable);
+  p->executable = NULL;
+  assert_ok(fathom_compile(context, p->graph, &options, &p->executable));
+}
+
+static void assert_same_casts(const problem *p, const char *cpu) {
+  tensor reference[MAX_TENSORS], found[MAX_TENSORS];
+  problem run = *p;
+  run.executable = NULL;
+  share_inputs(p, reference);
+  share_inputs(p, found);
+  compile_for(&run, "interp", NULL);
+  run_on(&run, reference);
+  compile_for(&run, "cpu", cpu);
+  run_on(&run, found);
+  const tensor *a = &reference[1], *b = &found[1];
+  for (size_t i = 0; i < element_count(a); i++) {
+    if (same_bits(a, i, b, i)) continue;
+    uint16_t bits[2] = {0, 0};
+    memcpy(&bits[0], element(a, i), 2);
+    memcpy(&bits[1], element(b, i), 2);
+    bool nans =
+        a->info.dtype == FATHOM_F16    ? (bits[0] & 0x7fff) > 0x7c00 && (bits[1] & 0x7fff) > 0x7c00
+        : a->info.dtype == FATHOM_BF16 ? (bits[0] & 0x7fff) > 0x7f80 && (bits[1] & 0x7fff) > 0x7f80
+                                       : isnan(get(a, i)) && isnan(get(b, i));
+    if (!nans)
+      fail_msg("%s on %s: element %zu is %04x, the reference says %04x", current, cpu, i, bits[1],
+               bits[0]);
+  }
+  fathom_executable_destroy(run.executable);
+  close_tensors(reference, p->count);
+  close_tensors(found, p->count);
+}
+
+// Every bf16 and f16 number read, every place where rounding decides written, on CPUs with and without
+// instructions for it.
+static void test_storage_types_round_to_nearest_even(void **unused) {
+  (void)unused;
+  static const char *const dtypes[] = {"bf16", "f16"}, *const cpus[] = {"host", "x86-64-v3",
+                                                                        "x86-64"};
+  for (size_t i = 0; i < 2; i++) {
+    char widen[256], narrow[256];
+    snprintf(widen, sizeof widen,
+             "graph @w(%%x: %s[T, D=%d]) { %%y = cast %%x : f32[T, D] return %%y }", dtypes[i],
+             LINE);
+    snprintf(narrow, sizeof narrow,
+             "graph @n(%%x: f32[T, D=%d]) { %%y = cast %%x : %s[T, D] return %%y }", LINE,
+             dtypes[i]);
+    current = dtypes[i];
+    problem p, q;
+    open_problem(&p, widen, LINE, 1, ALL_BITS / LINE);
+    open_problem(&q, narrow, LINE, 1, WIDE / LINE);
+    for (size_t j = 0; j < ALL_BITS; j++)
+      memcpy(element(&p.tensors[0], j), &(uint16_t){(uint16_t)j}, 2);
+    compile(&p, "interp", NULL);
+    run_on(&p, p.tensors);
+    fill_wide(&q.tensors[0], &p.tensors[1]);
+    for (size_t j = 0; j < sizeof cpus / sizeof cpus[0]; j++) {
+      assert_same_casts(&p, cpus[j]);
+      assert_same_casts(&q, cpus[j]);
+    }
+    close_problem(&p);
+    close_problem(&q);
+  }
+}
+
 // ---- 64-bit offsets ---------------------------------------------------------------------------------------
 
 // Moves a tensor to the places it would have among 40,000 tokens of 7168 channels: strides go on, but only
@@ -465,7 +550,8 @@ static void spread(tensor *t, const int64_t *far_strides) {
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   assert_true(memory != MAP_FAILED);
   tensor near = *t;
-  memcpy(t->strides, far_strides, sizeof t->strides);
+  for (uint32_t i = 0; i < t->info.rank; i++)
+    t->strides[i] = far_strides[i];
   t->dl.data = memory;
   for (size_t i = 0; i < element_count(t) && !t->output; i++)
     memcpy(element(t, i), element(&near, i), element_size(t));
@@ -710,6 +796,7 @@ int main(void) {
       cmocka_unit_test(test_nan_source_makes_nan_row),
       cmocka_unit_test(test_large_logits),
       cmocka_unit_test(test_one_source_has_weight_one),
+      cmocka_unit_test(test_storage_types_round_to_nearest_even),
       cmocka_unit_test(test_far_offsets),
       cmocka_unit_test(test_slices_give_the_same_bits),
       cmocka_unit_test(test_thread_counts_give_the_same_bits),
