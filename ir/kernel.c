@@ -35,7 +35,11 @@ static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uin
   const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
   const kir_schedule *schedule = &kernel->schedule;
   if (sweep->together && (int32_t)i != sweep->lane) return axis->size;
-  if (sweep->together) return schedule->unroll < 2 ? schedule->unroll : 2;
+  // What runs once for a launch is kept short. (Pairs need two vectors.)
+  if (sweep->phase == KIR_PREPARE && (int32_t)i != sweep->lane)
+    return schedule->query_tile < 4 ? schedule->query_tile : 4;
+  if (sweep->together || sweep->phase == KIR_PREPARE)
+    return schedule->unroll < 2 ? schedule->unroll : 2;
   if ((int32_t)i == sweep->lane) return sweep->scalar ? 1 : schedule->unroll;
   if (is_accumulated(sweep, i))
     return axis->hidden ? schedule->unroll : sweep->scalar ? schedule->mix_unroll : 1;
