@@ -206,6 +206,7 @@ void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kern
   e->module = module;
   e->context = LLVMGetModuleContext(module);
   e->width = width;
+  e->mix_budget = kernel->schedule.mix_unroll;
   e->x86 = x86;
   e->halves = halves;
   set_types(e);

@@ -391,7 +391,10 @@ static void reduce_piece(emitter *e, const reduction *r, uint32_t depth, int64_t
 static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
                         const emit_point *points, uint32_t count) {
   if (depth == r->axis_count) {
+    int64_t outer = e->mix_budget;
+    e->mix_budget = budget;
     accumulate(e, r, points, count);
+    e->mix_budget = outer;
     return;
   }
   const kir_axis *axis = &e->kernel->axes[r->axes[depth].index];
@@ -434,7 +437,7 @@ void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t 
   for (uint32_t i = 0; i < e->graph->axes.count; i++)
     if (count && points[0].index[i]) set |= ir_axis_bit((ir_axis){i});
   open_axes(e, &r, set);
-  reduce_axis(e, &r, 0, e->kernel->schedule.mix_unroll, points, count);
+  reduce_axis(e, &r, 0, e->mix_budget, points, count);
 }
 
 static void emit_mixes(emitter *e, ir_value value, const emit_point *points, uint32_t count,
@@ -452,7 +455,7 @@ static void emit_mixes(emitter *e, ir_value value, const emit_point *points, uin
     out[i] = emit_neutral(e, r.node->op, widest(e, &r, &clean[i], 1));
   }
   r.slot = slot;
-  reduce_axis(e, &r, 0, e->kernel->schedule.mix_unroll, clean, count);
+  reduce_axis(e, &r, 0, e->mix_budget, clean, count);
   for (uint32_t i = 0; i < count; i++)
     out[i] = emit_finish(e, value, out[i]);
 }

@@ -452,6 +452,50 @@ static void test_one_source_has_weight_one(void **unused) {
   free(text);
 }
 
+// Infinite logits come out as in PyTorch: a masked source has weight 0; with none left, or with one of +inf, the
+// weights are NaN, and the log-sum-exp is -inf or inf.
+static void test_infinite_logits(void **unused) {
+  (void)unused;
+  current = "infinite logits";
+  static const char text[] = "graph @z(%z: f32[T, N=3]) {\n"
+                             "  %a = softmax %z over N : f32[T, N]\n"
+                             "  %l = logsumexp %z over N : f32[T]\n"
+                             "  return %a, %l\n"
+                             "}\n";
+  static const struct {
+    float logits[3], weights[3], lse;
+  } cases[] = {
+      {{0, 0, 0}, {1.0f / 3, 1.0f / 3, 1.0f / 3}, 1.0986123f},
+      {{-INFINITY, 2, -INFINITY}, {0, 1, 0}, 2},
+      {{-INFINITY, -INFINITY, -INFINITY}, {NAN, NAN, NAN}, -INFINITY},
+      {{INFINITY, 0, 1}, {NAN, NAN, NAN}, INFINITY},
+      {{INFINITY, INFINITY, -INFINITY}, {NAN, NAN, NAN}, INFINITY},
+      {{NAN, 0, INFINITY}, {NAN, NAN, NAN}, NAN},
+      {{1e4f, -1e4f, 0}, {1, 0, 0}, 1e4f},
+  };
+  enum { CASES = sizeof cases / sizeof cases[0] };
+  static const char *const targets[] = {"interp", "cpu"};
+  for (size_t t = 0; t < 2; t++) {
+    problem p;
+    open_problem(&p, text, 1, 3, CASES);
+    for (size_t i = 0; i < 3 * CASES; i++)
+      put(&p.tensors[0], i, cases[i / 3].logits[i % 3]);
+    compile(&p, targets[t], NULL);
+    run_on(&p, p.tensors);
+    for (size_t i = 0; i < 4 * CASES; i++) {
+      bool weight = i < 3 * CASES;
+      float wanted = weight ? cases[i / 3].weights[i % 3] : cases[i - 3 * CASES].lse;
+      float found = get(&p.tensors[weight ? 1 : 2], weight ? i : i - 3 * CASES);
+      bool same = isnan(wanted)   ? isnan(found)
+                  : isinf(wanted) ? found == wanted
+                                  : fabsf(found - wanted) <= 1e-6f * fmaxf(1, fabsf(wanted));
+      if (!same)
+        fail_msg("%s, number %zu: %g instead of %g", targets[t], i, (double)found, (double)wanted);
+    }
+    close_problem(&p);
+  }
+}
+
 // ---- storage types --------------------------------------------------------------------------------------
 
 enum { ALL_BITS = 1 << 16, WIDE = 4 * ALL_BITS, LINE = 256 };
@@ -796,6 +840,7 @@ int main(void) {
       cmocka_unit_test(test_nan_source_makes_nan_row),
       cmocka_unit_test(test_large_logits),
       cmocka_unit_test(test_one_source_has_weight_one),
+      cmocka_unit_test(test_infinite_logits),
       cmocka_unit_test(test_storage_types_round_to_nearest_even),
       cmocka_unit_test(test_far_offsets),
       cmocka_unit_test(test_slices_give_the_same_bits),
