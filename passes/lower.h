@@ -22,7 +22,7 @@ void pass_lower_sweeps(pass_lowering *lowering);
 void pass_lower_overlap(pass_lowering *lowering);
 void pass_lower_pairs(pass_lowering *lowering);
 
-// Facts about nodes that the steps share.
+// What values are computed over (lower_domain.c).
 bool pass_is_reduction(
     const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
 // The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction of row

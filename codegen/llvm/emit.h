@@ -47,7 +47,8 @@ typedef struct emitter {
   LLVMBuilderRef builder;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, ptr;
   uint32_t width; // f32 lanes of a full vector
-  int64_t mix_budget; // what mixes may unroll here: one inside another shares the schedule's mix_unroll with it
+  int64_t
+      mix_budget; // what mixes may unroll here: one inside another shares the schedule's mix_unroll with it
   bool x86;
   bool halves; // the CPU converts f16
   // The function being emitted.
