@@ -75,6 +75,7 @@ struct fathom_context {
   base_arena arena;
   base_allocator allocator;
   const char *cache_directory; // "" when the cache is off
+  bool cache_named;            // by the host or $FATHOM_CACHE_DIR: then it has to be usable
   uint32_t threads;
   void *lock;    // pthread_mutex_t, guards `pool`
   rt_pool *pool; // made when first asked for

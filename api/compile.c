@@ -1,7 +1,10 @@
 // compile: from a graph to an executable, for the cpu target through passes and codegen, for interp
 // by keeping a verified copy of the graph.
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "api/api.h"
 #include "passes/passes.h"
@@ -114,6 +117,27 @@ static void release_artefact(void *opaque) {
   if (artefact != NULL) artefact->release(artefact);
 }
 
+// A cache folder that somebody named must be one that can be read, or made: falling back in silence would hide a slip
+// of the pen until the first slow start. The default one may be missing or closed; what lies in either may be damaged.
+static bool check_cache(api_call *call) {
+  const fathom_context *context = call->context;
+  base_str why = BASE_STR("it cannot be read");
+  if (!context->cache_named || access(context->cache_directory, R_OK | X_OK) == 0) {
+    struct stat found;
+    if (!context->cache_named ||
+        (stat(context->cache_directory, &found) == 0 && S_ISDIR(found.st_mode)))
+      return true;
+    why = BASE_STR("it is not a folder");
+  } else if (errno == ENOENT || errno == ENOTDIR) {
+    if (base_directory_create(&call->arena, context->cache_directory, &why) == BASE_OK) return true;
+  }
+  base_error_status(&call->diag, BASE_IO, nowhere, "the cache folder %s cannot be used: %.*s",
+                    context->cache_directory, BASE_FMT(why));
+  base_hint(&call->diag, "name a folder you can write in, or an empty name to go without a cache "
+                         "($FATHOM_CACHE_DIR, or cache_directory of the context)");
+  return false;
+}
+
 // False: see the call's diag.
 static bool compile_cpu(api_call *call, const ir_graph *fused, const api_request *request,
                         fathom_executable *executable) {
@@ -123,6 +147,7 @@ static bool compile_cpu(api_call *call, const ir_graph *fused, const api_request
     base_error_status(&call->diag, BASE_UNSUPPORTED, nowhere, "%.*s", BASE_FMT(why));
     return false;
   }
+  if (!check_cache(call)) return false;
   base_defer(&executable->arena, release_artefact, executable); // before there is anything to leak
   executable->artefact = target->compile(&call->arena, fused, &request->cg, &call->diag);
   if (executable->artefact == NULL) return false;

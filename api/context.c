@@ -131,9 +131,9 @@ static const char *environment(const char *name) {
 
 // The folder, "" for none. The order is the one fathom.h documents; without a home there is no
 // cache.
-static base_str find_cache(base_arena *arena, const char *given) {
-  if (given != NULL) return base_str_copy(arena, base_str_from(given));
-  const char *own = getenv("FATHOM_CACHE_DIR");
+static base_str find_cache(base_arena *arena, const char *given, bool *named) {
+  const char *own = given != NULL ? given : getenv("FATHOM_CACHE_DIR");
+  *named = own != NULL && own[0] != 0;
   if (own != NULL) return base_str_copy(arena, base_str_from(own));
   const char *xdg = environment("XDG_CACHE_HOME");
   if (xdg != NULL) return base_str_format(arena, "%s/fathom", xdg);
@@ -160,7 +160,8 @@ static fathom_status create_body(api_call *call, void *opaque) {
   fathom_context *context = frame->context = api_object_create(call, sizeof *context);
   context->allocator = call->context->allocator;
   context->threads = frame->options->threads;
-  context->cache_directory = find_cache(&context->arena, frame->options->cache_directory).data;
+  context->cache_directory =
+      find_cache(&context->arena, frame->options->cache_directory, &context->cache_named).data;
   pthread_mutex_t *lock = base_new(&context->arena, pthread_mutex_t);
   if (pthread_mutex_init(lock, NULL) != 0)
     return api_fail(FATHOM_MEMORY, "the context's lock could not be made");
