@@ -2,36 +2,11 @@
 // for each variant of tests/variants under several schedules.
 #include "passes/passes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/graph_fixture.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-
-static base_arena arena;
-static base_diag diag;
-
-static int set_up(void **state) {
-  (void)state;
-  base_arena_init(&arena, NULL);
-  base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  base_arena_reset(&arena);
-  return 0;
-}
-
-static void assert_clean(bool ok) {
-  if (!ok) fail_msg("%.*s", BASE_FMT(base_diag_render(&diag)));
-}
 
 // ---- schedules ----------------------------------------------------------------------------------------
 

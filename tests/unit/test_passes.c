@@ -4,12 +4,7 @@
 // of tests/variants, with bf16 and f16 read as f32: then nothing rounds, and the reference compares in f64.
 #include "passes/passes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/graph_fixture.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -17,33 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static base_arena arena;
-static base_diag diag;
-
-static int set_up(void **state) {
-  (void)state;
-  base_arena_init(&arena, NULL);
-  base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  base_arena_reset(&arena);
-  return 0;
-}
-
-static void assert_clean(bool ok) {
-  if (!ok) fail_msg("%.*s", BASE_FMT(base_diag_render(&diag)));
-}
-
 static ir_graph *parse(const char *text) {
-  base_diag_init(&diag, &arena, BASE_STR("test.fir"), base_str_from(text));
-  ir_module *module = ir_parse(&arena, base_str_from(text), &diag);
-  assert_clean(module != NULL);
-  ir_graph *graph = module->graphs.data[0];
-  assert_clean(ir_verify(graph, IR_STAGE_PARSED, &diag));
-  return graph;
+  return verified(text, IR_STAGE_PARSED);
 }
 
 static ir_graph *run_passes(const ir_graph *graph, const char *pipeline) {

@@ -5,46 +5,12 @@
 // and what is right.
 #include "ir/ir.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/graph_fixture.h"
 
 #include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static base_arena arena;
-static base_diag diag;
-
-static int set_up(void **state) {
-  (void)state;
-  base_arena_init(&arena, NULL);
-  base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  base_arena_reset(&arena);
-  return 0;
-}
-
-static ir_graph *parse(const char *text) {
-  base_diag_init(&diag, &arena, BASE_STR("test.fir"), base_str_from(text));
-  ir_module *module = ir_parse(&arena, base_str_from(text), &diag);
-  if (!module) fail_msg("%.*s", BASE_FMT(base_diag_render(&diag)));
-  return module->graphs.data[0];
-}
-
-static ir_graph *verified(const char *text, ir_stage stage) {
-  ir_graph *graph = parse(text);
-  if (!ir_verify(graph, stage, &diag)) fail_msg("%.*s", BASE_FMT(base_diag_render(&diag)));
-  return graph;
-}
 
 // The graph breaks exactly one rule, and the report says `text`.
 static void assert_rejected(ir_graph *graph, ir_stage stage, const char *text) {
@@ -376,7 +342,7 @@ static void test_independent_axes(void **state) {
 
 static void test_bind(void **state) {
   (void)state;
-  ir_graph *graph = parse("graph @g(%a: f32[Tok, D=3]) {\n  return %a\n}\n");
+  ir_graph *graph = parse_text("graph @g(%a: f32[Tok, D=3]) {\n  return %a\n}\n");
   assert_true(ir_bind_axis(graph, BASE_STR("Tok"), 0, &diag));
   assert_true(ir_bind_axis(graph, BASE_STR("Tok"), 0, &diag)); // the same again
   assert_int_equal(size_of(graph, "Tok"), 0);
