@@ -32,15 +32,17 @@ static ir_value expand_rms_norm(ir_graph *graph, const ir_node *node, const ir_v
 
 typedef BASE_VECTOR(ir_value) factor_list;
 
-// A product of products of the same values has exponentially many factors; past this many the rest stays whole.
-enum { MANY_FACTORS = 16 };
+// A product of products of the same values has exponentially many factors; past this many, or this deep, the rest
+// stays whole.
+enum { MANY_FACTORS = 16, DEEP = 64 };
 
 // The factors of a product, down to values that round or are no product.
-static void collect_factors(ir_graph *graph, ir_value value, factor_list *factors) {
+static void collect_factors(ir_graph *graph, ir_value value, uint32_t depth, factor_list *factors) {
   const ir_node *node = ir_node_of(graph, value);
-  if (node->op == IR_MUL && node->type.dtype == IR_F32 && factors->count < MANY_FACTORS) {
-    collect_factors(graph, node->operands[0], factors);
-    collect_factors(graph, ir_node_of(graph, value)->operands[1], factors);
+  bool opens = depth < DEEP && factors->count < MANY_FACTORS;
+  if (node->op == IR_MUL && node->type.dtype == IR_F32 && opens) {
+    collect_factors(graph, node->operands[0], depth + 1, factors);
+    collect_factors(graph, ir_node_of(graph, value)->operands[1], depth + 1, factors);
   } else {
     base_push(graph->arena, factors, value);
   }
@@ -103,8 +105,8 @@ static ir_value sum_of_rows(ir_graph *graph, const ir_node *node, factor_list *r
 static bool factor_dot(ir_graph *graph, const ir_node *node, const ir_value *operands,
                        ir_value *result) {
   factor_list all = {0}, rows = {0}, scalars = {0};
-  collect_factors(graph, operands[0], &all);
-  collect_factors(graph, operands[1], &all);
+  collect_factors(graph, operands[0], 0, &all);
+  collect_factors(graph, operands[1], 0, &all);
   if (all.count == 2) return false;
   uint64_t over = ir_axes_set(node->over_count, node->over);
   for (uint32_t i = 0; i < all.count; i++)

@@ -121,6 +121,25 @@ static bool *find_dear(const pass_lowering *lowering) {
   return dear;
 }
 
+// Values computed in place are walked recursively, so chains of them are cut: a value this many steps from what is
+// stored is stored itself.
+enum { MAX_STEPS = 64 };
+
+static bool *find_cuts(const pass_lowering *lowering) {
+  uint32_t count = lowering->graph->nodes.count;
+  bool *cut = base_new_array(lowering->arena, bool, count);
+  uint32_t *steps = base_new_array(lowering->arena, uint32_t, count);
+  for (uint32_t i = 0; i < count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    if (!lowering->member[i]) continue;
+    for (uint32_t j = 0; j < node->operand_count; j++)
+      if (steps[node->operands[j].index] >= steps[i]) steps[i] = steps[node->operands[j].index] + 1;
+    cut[i] = steps[i] >= MAX_STEPS;
+    if (cut[i]) steps[i] = 0;
+  }
+  return cut;
+}
+
 static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage *use, bool dear) {
   const ir_node *node = &lowering->graph->nodes.data[index];
   const kir_value *value = &lowering->kernel->values[index];
@@ -134,13 +153,13 @@ static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage
 }
 
 static void choose_places(pass_lowering *lowering) {
-  const bool *dear = find_dear(lowering);
+  const bool *dear = find_dear(lowering), *cut = find_cuts(lowering);
   usage *uses = base_new_array(lowering->arena, usage, lowering->graph->nodes.count);
   for (uint32_t i = lowering->graph->nodes.count; i-- > 0;) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     kir_value *value = &lowering->kernel->values[i];
     if (value->store_arg >= 0) add_site(&uses[i], site_of(lowering, i));
-    if (is_stored(lowering, i, &uses[i], dear[i]))
+    if (cut[i] || is_stored(lowering, i, &uses[i], dear[i]))
       value->place = value->phase == KIR_PREPARE ? KIR_SHARED : KIR_SCRATCH;
     else if (lowering->member[i] || node->op == IR_CONSTANT)
       value->place = KIR_INLINE;
