@@ -117,8 +117,9 @@ static void release_artefact(void *opaque) {
   if (artefact != NULL) artefact->release(artefact);
 }
 
-// A cache folder that somebody named must be one that can be read, or made: falling back in silence would hide a slip
-// of the pen until the first slow start. The default one may be missing or closed; what lies in either may be damaged.
+// A cache folder that somebody named must be one that can be read, or made: falling back in silence
+// would hide a slip of the pen until the first slow start. The default one may be missing or
+// closed; what lies in either may be damaged.
 static bool check_cache(api_call *call) {
   const fathom_context *context = call->context;
   base_str why = BASE_STR("it cannot be read");

@@ -2,11 +2,11 @@
 //
 // Sections: status, arena, vectors, strings, diagnostics, hash, files.
 //
-// Memory. Everything a compilation owns lives in one arena. An allocation that fails does not return: it
-// longjmps to the arena's `escape`, which the outermost caller (an API entry point) has set with
-// BASE_TRY. Anything that is not plain memory (a file, an LLVM module) is handed to the arena with
-// base_defer and is released when the arena goes. So code in between has no out-of-memory branches and
-// leaks nothing. An arena belongs to one thread at a time.
+// Memory. Everything a compilation owns lives in one arena. An allocation that fails does not
+// return: it longjmps to the arena's `escape`, which the outermost caller (an API entry point) has
+// set with BASE_TRY. Anything that is not plain memory (a file, an LLVM module) is handed to the
+// arena with base_defer and is released when the arena goes. So code in between has no
+// out-of-memory branches and leaks nothing. An arena belongs to one thread at a time.
 #ifndef FATHOM_BASE_H
 #define FATHOM_BASE_H
 
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// ---- status -------------------------------------------------------------------------------------------
+// ---- status -------------------------------------------------------------------------------------
 
 typedef enum base_status {
 #define STATUS(name, value, text) BASE_##name = (value),
@@ -26,9 +26,10 @@ typedef enum base_status {
 
 const char *base_status_text(base_status status);
 
-// ---- arena --------------------------------------------------------------------------------------------
+// ---- arena --------------------------------------------------------------------------------------
 
-// Where an arena's blocks come from. `allocate` returns NULL on failure; NULL members mean malloc and free.
+// Where an arena's blocks come from. `allocate` returns NULL on failure; NULL members mean malloc
+// and free.
 typedef struct base_allocator {
   void *user;
   void *(*allocate)(void *user, size_t size);
@@ -58,14 +59,15 @@ void base_defer(base_arena *arena, void (*release)(void *object), void *object);
 void *base_alloc_array(base_arena *arena, size_t count,
                        size_t size); // escapes when the product overflows
 
-// Use as: jmp_buf escape; if (BASE_TRY(arena, escape)) { ... body ... } else { ... out of memory ... }
+// Use as: jmp_buf escape; if (BASE_TRY(arena, escape)) { ... } else { ... out of memory ... }.
 // The previous escape must be restored by the caller (arena->escape = saved) when calls nest.
 #define BASE_TRY(arena, buffer) ((arena)->escape = &(buffer), setjmp(buffer) == 0)
 
-// ---- vectors ------------------------------------------------------------------------------------------
+// ---- vectors ------------------------------------------------------------------------------------
 
-// A growing array in an arena: BASE_VECTOR(int) v = {0}; base_push(arena, &v, 7); v.data[0], v.count.
-// Old storage stays in the arena until it is reset, so pointers into a vector never dangle before that.
+// A growing array in an arena: BASE_VECTOR(int) v = {0}; base_push(arena, &v, 7); v.data[0],
+// v.count. Old storage stays in the arena until it is reset, so pointers into a vector never dangle
+// before that.
 #define BASE_VECTOR(type)                                                                          \
   struct {                                                                                         \
     type *data;                                                                                    \
@@ -78,7 +80,7 @@ void *base_alloc_array(base_arena *arena, size_t count,
 // `data` itself while count < capacity, else a copy with twice the room.
 void *base_grow(base_arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size);
 
-// ---- strings ------------------------------------------------------------------------------------------
+// ---- strings ------------------------------------------------------------------------------------
 
 // A view of bytes, not terminated, not owned.
 typedef struct base_str {
@@ -109,10 +111,11 @@ void base_text_printf(base_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3), nonnull(2)));
 base_str base_text_str(const base_text *text);
 
-// The name in `names` closest to `word` (at most two edits away), for "did you mean"; NULL when none is.
+// The name in `names` closest to `word` (at most two edits away), for "did you mean"; NULL when
+// none is.
 const char *base_nearest(base_str word, const char *const *names, size_t count);
 
-// ---- diagnostics --------------------------------------------------------------------------------------
+// ---- diagnostics --------------------------------------------------------------------------------
 
 // A place in a source text. Lines and columns count from 1; line 0 is "no place".
 typedef struct base_loc {
@@ -152,7 +155,7 @@ void base_hint(base_diag *diag, const char *format, ...) __attribute__((format(p
 //     hint: ...
 base_str base_diag_render(base_diag *diag);
 
-// ---- hash ---------------------------------------------------------------------------------------------
+// ---- hash ---------------------------------------------------------------------------------------
 
 typedef struct base_hash {
   uint64_t low, high;
@@ -163,12 +166,12 @@ base_hash base_hash_combine(base_hash a, base_hash b);
 bool base_hash_equal(base_hash a, base_hash b);
 base_str base_hash_hex(base_arena *arena, base_hash hash); // 32 lower-case digits
 
-// ---- files --------------------------------------------------------------------------------------------
+// ---- files --------------------------------------------------------------------------------------
 
 // Reads a whole regular file. On failure BASE_IO and *why says which call failed and why.
 base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why);
-// Writes a unique temporary beside `path`, flushes it and renames it over `path`: readers see the old file
-// or the new one, never a part. On failure nothing is left behind.
+// Writes a unique temporary beside `path`, flushes it and renames it over `path`: readers see the
+// old file or the new one, never a part. On failure nothing is left behind.
 base_status base_file_write(base_arena *arena, const char *path, const void *data, size_t length,
                             base_str *why);
 // Creates a directory and its parents (mode 0700 for those it makes); an existing one is success.

@@ -1,5 +1,5 @@
-// How long compiling takes: cold (no object cached) and from the object cache, in one process, the first call
-// (which opens LLVM) apart from later ones.
+// How long compiling takes: cold (no object cached) and from the object cache, in one process, the
+// first call (which opens LLVM) apart from later ones.
 //
 //   compile_time FILE.fir [AXIS=SIZE]...
 #include <fathom.h>
@@ -19,7 +19,8 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Compile times in microseconds; 0 on failure. The first is returned, the median of the others goes to *median.
+// Compile times in microseconds; 0 on failure. The first is returned, the median of the others goes
+// to *median.
 static double measure(const char *text, int argc, char **argv, const char *cache, double *median) {
   double first = 0, later[REPEATS];
   fathom_context_options options = FATHOM_INIT(options);

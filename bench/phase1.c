@@ -1,6 +1,8 @@
-// Phase 1 by Fathom against the C loop of phase1_loop.c, interleaved in one run on the same threads.
+// Phase 1 by Fathom against the C loop of phase1_loop.c, interleaved in one run on the same
+// threads.
 //
-//   bench_phase1 [--sources N] [--queries S] [--hidden D] [--tokens T] [--threads K] [--schedule k=v,..] [--rounds R]
+//   phase1 [--sources N] [--queries S] [--hidden D] [--tokens T] [--threads K]
+//          [--schedule k=v,..] [--rounds R]
 #include <fathom.h>
 #include <math.h>
 #include <pthread.h>
@@ -32,7 +34,7 @@ static double microseconds(void) {
   return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
 }
 
-// ---- the C loop on threads ----------------------------------------------------------------------------
+// ---- the C loop on threads ----------------------------------------------------------------------
 
 typedef struct slice {
   const phase1_problem *problem;
@@ -57,7 +59,7 @@ static void run_loop(const phase1_problem *problem, size_t threads) {
     pthread_join(ids[i], NULL);
 }
 
-// ---- set-up -------------------------------------------------------------------------------------------
+// ---- set-up -------------------------------------------------------------------------------------
 
 static float *random_floats(size_t count) {
   float *data = aligned_alloc(64, (count * sizeof(float) + 63) & ~(size_t)63);

@@ -1,6 +1,6 @@
-// A straightforward fused loop for phase 1, as one would write it in C: for each token the norms, the logits of
-// all queries, a softmax over the sources, and the mixes; every array is walked along D. Built with
-// -O3 -march=native -ffast-math, so the compiler vectorises the inner loops.
+// A straightforward fused loop for phase 1, as one would write it in C: for each token the norms,
+// the logits of all queries, a softmax over the sources, and the mixes; every array is walked along
+// D. Built with -O3 -march=native -ffast-math, so the compiler vectorises the inner loops.
 #include "phase1_loop.h"
 
 #include <float.h>

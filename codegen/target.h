@@ -1,5 +1,5 @@
-// codegen: targets. A target is capability data and a const table of functions; it refuses explicitly, with
-// the reason, before anything is compiled.
+// codegen: targets. A target is capability data and a const table of functions; it refuses
+// explicitly, with the reason, before anything is compiled.
 //
 // Sections: artefacts, schedules as options, the target table, loading the cpu target.
 #ifndef FATHOM_CODEGEN_TARGET_H
@@ -28,8 +28,8 @@ typedef struct cg_artefact {
 typedef struct cg_target {
   const char *name;
   uint32_t abi; // CG_ABI: a target in another shared object must agree
-  // A fused graph (IR_STAGE_FUSED) to a program. Temporary memory comes from `arena`. Errors go to `diag`, whose
-  // status says of which kind.
+  // A fused graph (IR_STAGE_FUSED) to a program. Temporary memory comes from `arena`. Errors go to
+  // `diag`, whose status says of which kind.
   cg_artefact *(*compile)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                           base_diag *diag);
   // What was made, as text or bytes: "kernel", "llvm", "asm", "obj", "report". False: see `diag`.
@@ -41,8 +41,8 @@ typedef struct cg_target {
 
 enum { CG_ABI = 1 };
 
-// The cpu target, from libfathom-cpu (opened at the first call, which is thread safe). NULL: *why says what is
-// missing and what to install.
+// The cpu target, from libfathom-cpu (opened at the first call, which is thread safe). NULL: *why
+// says what is missing and what to install.
 const cg_target *cg_cpu_target(base_arena *arena, base_str *why);
 // The one symbol libfathom-cpu exports.
 #define CG_CPU_SYMBOL "fathom_cpu_target"

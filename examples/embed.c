@@ -1,10 +1,11 @@
-// Embedding Fathom in a host that keeps its bank as separate activations and has threads of its own:
-// compile once, then run the same executable for any number of tokens, from several threads at once.
+// Embedding Fathom in a host that keeps its bank as separate activations and has threads of its
+// own: compile once, then run the same executable for any number of tokens, from several threads at
+// once.
 //
 //   embed k3_site.fir
 //
-// What to look at: `slices` binds the bank without copying it together; the executor lends Fathom the
-// host's threads; each request has its own outputs and workspace, and nothing is locked.
+// What to look at: `slices` binds the bank without copying it together; the executor lends Fathom
+// the host's threads; each request has its own outputs and workspace, and nothing is locked.
 #include <fathom.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -4,21 +4,22 @@
 //
 //   fathom_context *ctx;      fathom_context_create(NULL, &ctx);
 //   fathom_module *module;    fathom_parse(ctx, text, length, "site.fir", &module);
-//   fathom_graph *graph;      fathom_module_graph(module, NULL, &graph);     // the only graph of the file
+//   fathom_graph *graph;      fathom_module_graph(module, NULL, &graph); // the file's only graph
 //   fathom_graph_bind(graph, "D", 7168);
-//   fathom_executable *exe;   fathom_compile(ctx, graph, NULL, &exe);        // for this CPU
+//   fathom_executable *exe;   fathom_compile(ctx, graph, NULL, &exe);    // for this CPU
 //   fathom_workspace_size(exe, args, count, &bytes);
 //   fathom_run(exe, args, count, workspace, bytes, NULL);
 //
 // Rules that hold throughout
-// - Every fallible call returns a fathom_status; fathom_error_text() then says what went wrong, on the same
-//   thread, until the next call. The library never prints, never exits, never changes signal handlers.
-// - Objects are freed by their own destroy function; NULL is allowed there. A module owns its graphs; a
-//   context must outlive what was made with it.
-// - Threads: a context may be used from any number of threads at once, and so may an executable (it is
-//   immutable). A module and its graphs belong to one thread at a time.
-// - Structs start with `size`, set to sizeof by the caller (FATHOM_INIT does), so that later versions can
-//   add members: members a caller's header does not know are taken as zero.
+// - Every fallible call returns a fathom_status; fathom_error_text() then says what went wrong, on
+//   the same thread, until the next call. The library never prints, never exits, never changes
+//   signal handlers.
+// - Objects are freed by their own destroy function; NULL is allowed there. A module owns its
+//   graphs; a context must outlive what was made with it.
+// - Threads: a context may be used from any number of threads at once, and so may an executable (it
+//   is immutable). A module and its graphs belong to one thread at a time.
+// - Structs start with `size`, set to sizeof by the caller (FATHOM_INIT does), so that later
+//   versions can add members: members a caller's header does not know are taken as zero.
 // - Strings returned are terminated, owned by the object they came from.
 // - Offsets are 64-bit everywhere; sizes are in elements unless a name says bytes.
 #ifndef FATHOM_H
@@ -46,7 +47,7 @@ extern "C" {
 // A zeroed struct with its size set: fathom_compile_options options = FATHOM_INIT(options);
 #define FATHOM_INIT(object) {.size = sizeof(object)}
 
-// ---- status -------------------------------------------------------------------------------------------
+// ---- status -------------------------------------------------------------------------------------
 
 typedef enum fathom_status {
   FATHOM_OK = 0,
@@ -62,19 +63,21 @@ FATHOM_API const char *fathom_status_name(fathom_status status);
 FATHOM_API const char *fathom_error_text(void);
 FATHOM_API const char *fathom_version(void); // "0.1.0"
 
-// ---- context ------------------------------------------------------------------------------------------
+// ---- context ------------------------------------------------------------------------------------
 
 typedef struct fathom_context fathom_context;
 
 typedef struct fathom_context_options {
   size_t size;
-  // Compilation memory comes from here; NULL members mean malloc and free. Called from several threads.
+  // Compilation memory comes from here; NULL members mean malloc and free. Called from several
+  // threads.
   void *allocator_user;
   void *(*allocate)(void *user, size_t bytes);
   void (*release)(void *user, void *pointer);
-  // Folder of the object cache. NULL: $FATHOM_CACHE_DIR, else $XDG_CACHE_HOME/fathom, else ~/.cache/fathom.
-  // "" turns the cache off. A folder named here or by $FATHOM_CACHE_DIR must be readable, or creatable: else
-  // compiling fails with FATHOM_IO. What lies in it may be damaged: then it is compiled again.
+  // Folder of the object cache. NULL: $FATHOM_CACHE_DIR, else $XDG_CACHE_HOME/fathom, else
+  // ~/.cache/fathom. "" turns the cache off. A folder named here or by $FATHOM_CACHE_DIR must be
+  // readable, or creatable: else compiling fails with FATHOM_IO. What lies in it may be damaged:
+  // then it is compiled again.
   const char *cache_directory;
   // Threads of the library's own pool; 0: one for each core this process may use.
   uint32_t threads;
@@ -84,7 +87,7 @@ FATHOM_API fathom_status fathom_context_create(const fathom_context_options *opt
                                                fathom_context **out);
 FATHOM_API void fathom_context_destroy(fathom_context *context);
 
-// ---- graphs -------------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 typedef struct fathom_module fathom_module;
 typedef struct fathom_graph fathom_graph;
@@ -104,8 +107,8 @@ typedef struct fathom_tensor_info {
   uint32_t layout[FATHOM_MAX_RANK]; // memory order, outermost first, as positions in `axes`
 } fathom_tensor_info;
 
-// `length` bytes of IR text (docs/ir.md); `file` is used in messages only and may be NULL. All errors of the
-// text are reported in one go, each with line, column and caret.
+// `length` bytes of IR text (docs/ir.md); `file` is used in messages only and may be NULL. All
+// errors of the text are reported in one go, each with line, column and caret.
 FATHOM_API fathom_status fathom_parse(fathom_context *context, const char *text, size_t length,
                                       const char *file, fathom_module **out);
 FATHOM_API void fathom_module_destroy(fathom_module *module);
@@ -127,7 +130,7 @@ FATHOM_API fathom_status fathom_graph_param(const fathom_graph *graph, uint32_t 
 FATHOM_API fathom_status fathom_graph_result(const fathom_graph *graph, uint32_t index,
                                              fathom_tensor_info *info);
 
-// ---- passes -------------------------------------------------------------------------------------------
+// ---- passes -------------------------------------------------------------------------------------
 
 // Text that a call hands to its caller; free with fathom_text_destroy. `data` is also 0-terminated.
 typedef struct fathom_text {
@@ -153,7 +156,7 @@ FATHOM_API fathom_status fathom_optimize(fathom_context *context, const fathom_g
 // One line a pass: name, needs, gives, what it does.
 FATHOM_API fathom_status fathom_pass_list(fathom_text *out);
 
-// ---- compiling ----------------------------------------------------------------------------------------
+// ---- compiling ----------------------------------------------------------------------------------
 
 typedef struct fathom_executable fathom_executable;
 
@@ -194,13 +197,13 @@ typedef struct fathom_executable_info {
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
                                                     fathom_executable_info *info);
 
-// ---- running ------------------------------------------------------------------------------------------
+// ---- running ------------------------------------------------------------------------------------
 
-// A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout; strides
-// (in elements, NULL for dense) may be any, negative and, for inputs, zero too. dtype must be the type's
-// (bf16: kDLBfloat, 16 bits). Memory must be host memory for the cpu and interp targets.
-// A bank held as separate slices: `tensor` NULL and `slices` has one tensor, without the first axis of the
-// type, for each index of it.
+// A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout;
+// strides (in elements, NULL for dense) may be any, negative and, for inputs, zero too. dtype must
+// be the type's (bf16: kDLBfloat, 16 bits). Memory must be host memory for the cpu and interp
+// targets. A bank held as separate slices: `tensor` NULL and `slices` has one tensor, without the
+// first axis of the type, for each index of it.
 typedef struct fathom_arg {
   const char *name; // without %
   const DLTensor *tensor;
@@ -208,7 +211,8 @@ typedef struct fathom_arg {
   uint32_t slice_count;
 } fathom_arg;
 
-// The exchange struct of DLPack 1.0, for hosts whose header has it while Fathom was built with an older one.
+// The exchange struct of DLPack 1.0, for hosts whose header has it while Fathom was built with an
+// older one.
 typedef struct fathom_dlpack_versioned {
   struct {
     uint32_t major, minor;
@@ -224,8 +228,8 @@ typedef struct fathom_dlpack_versioned {
 FATHOM_API fathom_status fathom_from_dlpack_versioned(const fathom_dlpack_versioned *managed,
                                                       int for_writing, const DLTensor **out);
 
-// Runs `count` independent calls of work(argument, index), index 0 .. count-1, on up to `concurrency` threads,
-// and returns when all are done.
+// Runs `count` independent calls of work(argument, index), index 0 .. count-1, on up to
+// `concurrency` threads, and returns when all are done.
 typedef struct fathom_executor {
   size_t size;
   void *user;
@@ -234,24 +238,26 @@ typedef struct fathom_executor {
                        void *argument);
 } fathom_executor;
 
-// Bytes of workspace fathom_run needs for these tensors (shapes and strides are read, data is not) and this
-// executor; NULL: the library's pool. 0 is possible.
+// Bytes of workspace fathom_run needs for these tensors (shapes and strides are read, data is not)
+// and this executor; NULL: the library's pool. 0 is possible.
 FATHOM_API fathom_status fathom_workspace_size(const fathom_executable *executable,
                                                const fathom_arg *args, uint32_t arg_count,
                                                const fathom_executor *executor, size_t *bytes);
 
-// Binds every parameter and every result exactly once and runs. The caller owns all memory; the call
-// allocates nothing on the cpu target, and is re-entrant as long as each call has its own outputs and
-// workspace (64-byte aligned). An output may not overlap an input or another output. Results do not depend on
-// the number of threads. A dynamic axis of size 0 succeeds and writes nothing.
+// Binds every parameter and every result exactly once and runs. The caller owns all memory; the
+// call allocates nothing on the cpu target, and is re-entrant as long as each call has its own
+// outputs and workspace (64-byte aligned). An output may not overlap an input or another output.
+// Results do not depend on the number of threads. A dynamic axis of size 0 succeeds and writes
+// nothing.
 FATHOM_API fathom_status fathom_run(const fathom_executable *executable, const fathom_arg *args,
                                     uint32_t arg_count, void *workspace, size_t workspace_bytes,
                                     const fathom_executor *executor);
 
-// ---- checking and measuring ---------------------------------------------------------------------------
+// ---- checking and measuring ---------------------------------------------------------------------
 
-// How one result compares with the reference interpreter: error = ||out - ref|| / ||ref||, over all elements
-// that are finite in both; elements that are not must be equal in kind, else error is infinite.
+// How one result compares with the reference interpreter: error = ||out - ref|| / ||ref||, over all
+// elements that are finite in both; elements that are not must be equal in kind, else error is
+// infinite.
 typedef struct fathom_check_result {
   size_t size;
   const char *name; // of the result; valid during the callback
@@ -271,8 +277,9 @@ typedef struct fathom_check_options {
   void *user;
 } fathom_check_options;
 
-// Compiles the graph for the target, runs it on random inputs and compares every result with the interpreter.
-// FATHOM_OK with *failures == 0 when all are within bounds. Red zones around outputs are checked too.
+// Compiles the graph for the target, runs it on random inputs and compares every result with the
+// interpreter. FATHOM_OK with *failures == 0 when all are within bounds. Red zones around outputs
+// are checked too.
 FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_graph *graph,
                                       const fathom_compile_options *compile,
                                       const fathom_check_options *options, uint32_t *failures);
@@ -294,8 +301,8 @@ typedef struct fathom_bench_result {
   uint32_t runs, threads;
 } fathom_bench_result;
 
-// Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one it was
-// compiled from.
+// Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one
+// it was compiled from.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
                                       const fathom_bench_options *options,

@@ -47,7 +47,7 @@ static void expect(solver *s, const ir_node *node, ir_axis axis, int64_t size, b
   }
 }
 
-// ---- the equations -----------------------------------------------------------------------------
+// ---- the equations ------------------------------------------------------------------------------
 
 static void solve_concat(solver *s, const ir_node *node) {
   ir_axis over = node->over[0], to = node->to[0];
@@ -200,7 +200,7 @@ static void solve_node(solver *s, const ir_node *node) {
   }
 }
 
-// ---- sizes of values ---------------------------------------------------------------------------
+// ---- sizes of values ----------------------------------------------------------------------------
 
 // Offsets are 64-bit everywhere: a value whose bytes do not fit has no address for its last
 // element.
@@ -218,7 +218,7 @@ static void check_bytes(solver *s, const ir_node *node) {
   base_hint(s->diag, "make an axis smaller");
 }
 
-// ---- entry points ------------------------------------------------------------------------------
+// ---- entry points -------------------------------------------------------------------------------
 
 static void solve_all(solver *s) {
   const ir_graph *graph = s->graph;

@@ -29,7 +29,7 @@ typedef struct machine {
   size_t failed_bytes; // what could not be had
 } machine;
 
-// ---- views -------------------------------------------------------------------------------------
+// ---- views --------------------------------------------------------------------------------------
 
 typedef struct view {
   double *data;
@@ -97,7 +97,7 @@ static void view_split(const machine *m, view *v, ir_axis axis, uint32_t count,
   *v = result;
 }
 
-// ---- walks -------------------------------------------------------------------------------------
+// ---- walks --------------------------------------------------------------------------------------
 
 typedef struct row { // one innermost loop
   int64_t count;
@@ -201,7 +201,7 @@ static void copy(const machine *m, const view *out, const view *a) {
   map(m, IR_CAST, out, a, a);
 }
 
-// ---- buffers -----------------------------------------------------------------------------------
+// ---- buffers ------------------------------------------------------------------------------------
 
 static int64_t count_of(const machine *m, const ir_type *type) {
   int64_t count = 1;
@@ -239,7 +239,7 @@ static ir_type type_without(const ir_type *type, ir_axis axis) {
   return result;
 }
 
-// ---- reductions --------------------------------------------------------------------------------
+// ---- reductions ---------------------------------------------------------------------------------
 
 // The axes of `a` and `b` that `type` lacks are summed over.
 static void sum_products(const machine *m, const ir_type *type, double *out, const view *a,
@@ -340,7 +340,7 @@ static bool run_norm(machine *m, const ir_node *node, double *out) {
   return true;
 }
 
-// ---- the other shape rules ---------------------------------------------------------------------
+// ---- the other shape rules ----------------------------------------------------------------------
 
 static void run_constant(const machine *m, const ir_node *node, double *out) {
   int64_t count = count_of(m, &node->type);
@@ -393,7 +393,7 @@ static void run_merge(const machine *m, const ir_node *node, double *out) {
   copy(m, &to, &from);
 }
 
-// ---- one node ----------------------------------------------------------------------------------
+// ---- one node -----------------------------------------------------------------------------------
 
 static bool run_node(machine *m, const ir_node *node, double *out) {
   switch (ir_op_get(node->op)->shape) {
@@ -458,7 +458,7 @@ static void release_dead(machine *m, uint32_t index) {
   if (m->last_use[index] == index) release(m, index);
 }
 
-// ---- the whole graph ---------------------------------------------------------------------------
+// ---- the whole graph ----------------------------------------------------------------------------
 
 // Parameters and results live in the caller's memory, all other values in ours.
 static void bind_memory(machine *m, const double *const *inputs, double *const *outputs) {

@@ -2,14 +2,15 @@
 //
 // Sections: types, ops, graphs, building, axes, text, verifier, hash, interpreter.
 //
-// A graph is plain data in an arena: an array of nodes in topological order, where a value *is* the index of
-// the node that defines it. Passes never edit a graph in place; they build a new one in the same arena.
+// A graph is plain data in an arena: an array of nodes in topological order, where a value *is* the
+// index of the node that defines it. Passes never edit a graph in place; they build a new one in
+// the same arena.
 #ifndef FATHOM_IR_H
 #define FATHOM_IR_H
 
 #include "base/base.h"
 
-// ---- types --------------------------------------------------------------------------------------------
+// ---- types --------------------------------------------------------------------------------------
 
 enum { IR_MAX_RANK = 8, IR_MAX_OPERANDS = 1024, IR_MAX_AXES = 64 };
 
@@ -17,7 +18,8 @@ typedef enum ir_dtype { IR_F32, IR_BF16, IR_F16, IR_DTYPE_COUNT } ir_dtype;
 
 const char *ir_dtype_name(ir_dtype dtype);
 size_t ir_dtype_size(ir_dtype dtype); // bytes
-// `x` rounded to nearest even in the dtype; f32 keeps the f64 value (the interpreter's arithmetic is f64).
+// `x` rounded to nearest even in the dtype; f32 keeps the f64 value (the interpreter's arithmetic
+// is f64).
 double ir_dtype_round(ir_dtype dtype, double x);
 
 typedef struct ir_axis {
@@ -40,7 +42,7 @@ uint64_t ir_axis_bit(ir_axis axis);                      // axis sets are 64-bit
 uint64_t ir_axes_set(uint32_t count, const ir_axis *axes);
 uint64_t ir_type_axes(const ir_type *type); // the set of a type's axes
 
-// ---- ops ----------------------------------------------------------------------------------------------
+// ---- ops ----------------------------------------------------------------------------------------
 
 typedef enum ir_op {
 #define OP(NAME, ...) IR_##NAME,
@@ -49,7 +51,8 @@ typedef enum ir_op {
   IR_OP_COUNT
 } ir_op;
 
-// How the result's axes follow from the operands'. "Union" is by axis name; order is free everywhere.
+// How the result's axes follow from the operands'. "Union" is by axis name; order is free
+// everywhere.
 typedef enum ir_shape {
   IR_SHAPE_GIVEN,  // as declared
   IR_SHAPE_MAP,    // union of the operands' axes
@@ -94,7 +97,7 @@ bool ir_op_find(base_str keyword, ir_op *op);
 // The value of a SHAPE MAP op; `b` is ignored by unary ones.
 double ir_op_evaluate(ir_op op, double a, double b);
 
-// ---- graphs -------------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 enum { IR_DYNAMIC = -1, IR_NO_KERNEL = -1 };
 
@@ -118,7 +121,8 @@ typedef struct ir_node {
   base_str callee;
   int32_t
       kernel; // the kernel this node was fused into (attribute kernel = K); IR_NO_KERNEL before that
-  // Parameters only: memory order of the axes, outermost first (layout(...)); the type's order when not given.
+  // Parameters only: memory order of the axes, outermost first (layout(...)); the type's order when
+  // not given.
   bool has_layout;
   ir_axis layout[IR_MAX_RANK];
   base_str name;                // without %
@@ -146,11 +150,11 @@ const ir_node *ir_node_of(const ir_graph *graph, ir_value value);
 bool ir_param_find(const ir_graph *graph, base_str name, ir_value *value);
 bool ir_axis_find(const ir_graph *graph, base_str name, ir_axis *axis);
 int64_t ir_axis_size(const ir_graph *graph, ir_axis axis);
-// The share (0 .. 1) of a value's elements that some node reads: 1, or less when all its users are slices
-// along one axis. Axis sizes must be known.
+// The share (0 .. 1) of a value's elements that some node reads: 1, or less when all its users are
+// slices along one axis. Axis sizes must be known.
 double ir_share_read(const ir_graph *graph, ir_value value);
 
-// ---- building -----------------------------------------------------------------------------------------
+// ---- building -----------------------------------------------------------------------------------
 // The C way to make a graph. Building checks nothing but its own bounds: ir_verify does.
 
 ir_graph *ir_graph_create(base_arena *arena, base_str name);
@@ -171,20 +175,20 @@ void ir_build_result(ir_graph *graph, ir_value value);
 // A graph with the same name, axes (same indices) and no nodes: where a pass starts.
 ir_graph *ir_graph_derive(const ir_graph *graph);
 
-// ---- axes ---------------------------------------------------------------------------------------------
+// ---- axes ---------------------------------------------------------------------------------------
 
 // Fixes an axis (--set NAME=SIZE). An unknown name or a second, different size is an error.
 bool ir_bind_axis(ir_graph *graph, base_str name, int64_t size, base_diag *diag);
-// Derives sizes that follow from others (concat, slice, split, merge, rename) until nothing changes;
-// contradictions are errors at the op. Sizes whose products overflow int64 are errors too.
+// Derives sizes that follow from others (concat, slice, split, merge, rename) until nothing
+// changes; contradictions are errors at the op. Sizes whose products overflow int64 are errors too.
 bool ir_solve_axes(ir_graph *graph, base_diag *diag);
 // The axes every op treats as independent rows: no op names them in `over` or `to`.
 uint64_t ir_independent_axes(const ir_graph *graph);
 
-// ---- text ---------------------------------------------------------------------------------------------
+// ---- text ---------------------------------------------------------------------------------------
 
-// Parses a file of graphs. Goes on after an error, so that one run reports all; NULL when there was one.
-// Only syntax, names and clauses are checked here; call ir_verify next.
+// Parses a file of graphs. Goes on after an error, so that one run reports all; NULL when there was
+// one. Only syntax, names and clauses are checked here; call ir_verify next.
 ir_module *ir_parse(base_arena *arena, base_str text, base_diag *diag);
 // The graph as text that parses back to the same graph.
 void ir_print(const ir_graph *graph, base_text *out);
@@ -192,7 +196,7 @@ void ir_print_type(const ir_graph *graph, const ir_type *type, base_text *out);
 void ir_print_node(const ir_graph *graph, ir_value value,
                    base_text *out); // one statement, no newline
 
-// ---- verifier -----------------------------------------------------------------------------------------
+// ---- verifier -----------------------------------------------------------------------------------
 
 typedef enum ir_stage {
   IR_STAGE_PARSED,    // well typed; axes may be unbound
@@ -201,24 +205,25 @@ typedef enum ir_stage {
   IR_STAGE_FUSED,     // and every computing node has a kernel
 } ir_stage;
 
-// Solves the axes, then checks the graph; every broken rule is reported with its place. True when clean.
+// Solves the axes, then checks the graph; every broken rule is reported with its place. True when
+// clean.
 bool ir_verify(ir_graph *graph, ir_stage stage, base_diag *diag);
 
-// ---- hash ---------------------------------------------------------------------------------------------
+// ---- hash ---------------------------------------------------------------------------------------
 
 // Structural: equal for graphs that differ only in value and axis names, comments and dead nodes.
 base_hash ir_hash(const ir_graph *graph);
 // True when both have the same nodes, names included, in the same order (parse(print(g)) = g).
 bool ir_equal(const ir_graph *a, const ir_graph *b);
 
-// ---- interpreter --------------------------------------------------------------------------------------
+// ---- interpreter --------------------------------------------------------------------------------
 
-// The reference: every op evaluated by its definition in f64, rounded where the result's type is bf16 or
-// f16. `sizes` has one entry for each axis of the graph, all known. `inputs` has one dense array for each
-// parameter in its type's axis order; `outputs` one for each result, to be filled. Parameters must already
-// hold values of their dtype. `largest_logit`, when not NULL, gets the largest finite |z| that entered a softmax,
-// logsumexp, sigmoid or exp (at least 0): the error bounds of docs/ir.md scale with it.
-// A `call` op is BASE_UNSUPPORTED.
+// The reference: every op evaluated by its definition in f64, rounded where the result's type is
+// bf16 or f16. `sizes` has one entry for each axis of the graph, all known. `inputs` has one dense
+// array for each parameter in its type's axis order; `outputs` one for each result, to be filled.
+// Parameters must already hold values of their dtype. `largest_logit`, when not NULL, gets the
+// largest finite |z| that entered a softmax, logsumexp, sigmoid or exp (at least 0): the error
+// bounds of docs/ir.md scale with it. A `call` op is BASE_UNSUPPORTED.
 base_status ir_interpret(const ir_graph *graph, const int64_t *sizes, const double *const *inputs,
                          double *const *outputs, double *largest_logit, base_diag *diag);
 

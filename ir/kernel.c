@@ -19,7 +19,7 @@ uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes
   return count;
 }
 
-// ---- tiles --------------------------------------------------------------------------------------------
+// ---- tiles --------------------------------------------------------------------------------------
 
 enum {
   MAX_POINTS = 48
@@ -59,7 +59,7 @@ int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   return tile;
 }
 
-// ---- arguments ----------------------------------------------------------------------------------------
+// ---- arguments ----------------------------------------------------------------------------------
 
 uint32_t kir_pointer_count(const kir_kernel *kernel, uint32_t arg) {
   const kir_arg *info = &kernel->args.data[arg];
@@ -81,7 +81,7 @@ uint32_t kir_first_stride(const kir_kernel *kernel, uint32_t arg) {
   return first;
 }
 
-// ---- cost ---------------------------------------------------------------------------------------------
+// ---- cost ---------------------------------------------------------------------------------------
 
 static double elements_per_row(const kir_kernel *kernel, const ir_type *type) {
   double count = 1;
@@ -98,7 +98,8 @@ static bool has_row(const kir_kernel *kernel, const ir_type *type) {
   return kernel->row_count == 0;
 }
 
-// A reduction works on each element of its operands' joint axes, any other op on each of its result's.
+// A reduction works on each element of its operands' joint axes, any other op on each of its
+// result's.
 static double work_elements(const kir_kernel *kernel, const ir_node *node) {
   if (ir_op_get(node->op)->shape != IR_SHAPE_REDUCE) return elements_per_row(kernel, &node->type);
   double count = elements_per_row(kernel, &node->type);

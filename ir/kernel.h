@@ -1,22 +1,26 @@
-// kernel IR: one kernel as a program for one row (one token), alternating sweeps and scalar sections.
+// kernel IR: one kernel as a program for one row (one token), alternating sweeps and scalar
+// sections.
 //
 // Sections: schedules, values, sweeps, kernels.
 //
-// A kernel does not copy the graph it was made from: it says, for each node fused into it, *where* the value
-// lives (place) and *when* it is computed (level, sweep). Whatever is not given a place is computed where it is
-// used. Terms:
+// A kernel does not copy the graph it was made from: it says, for each node fused into it, *where*
+// the value lives (place) and *when* it is computed (level, sweep). Whatever is not given a place
+// is computed where it is used. Terms:
 //   row axis     independent iterations: the launcher cuts them into tasks (tokens, batch)
 //   hidden axis  the long axis rows are made of (D), and what slices or splits make of it
-//   row value    has a hidden axis; a sweep runs over it.  Other values are scalars (per token, source, query).
+//   row value    has a hidden axis; a sweep runs over it. Other values are scalars (per token,
+//                source, query).
 //   lane axis    the axis a sweep spreads over SIMD lanes; its other axes are loops
-//   level        row values and scalars of level k need the results of reductions of sweeps below k only
-// Nodes with no row axis are computed once for a launch (phase prepare), the others for each row (phase body).
+//   level        row values and scalars of level k need the results of reductions of sweeps below
+//                k only
+// Nodes with no row axis are computed once for a launch (phase prepare), the others for each row
+// (phase body).
 #ifndef FATHOM_IR_KERNEL_H
 #define FATHOM_IR_KERNEL_H
 
 #include "ir/ir.h"
 
-// ---- schedules ----------------------------------------------------------------------------------------
+// ---- schedules ----------------------------------------------------------------------------------
 
 // Plain data; knobs, ranges and defaults are in schedule.def. Printed and parsed as key=value,...
 typedef struct kir_schedule {
@@ -28,14 +32,14 @@ typedef struct kir_schedule {
 enum { KIR_LANES_HIDDEN = 0, KIR_LANES_QUERY = 1, KIR_MAX_LOOPS = 2 * IR_MAX_RANK };
 
 kir_schedule kir_schedule_default(void);
-// Overrides the knobs named in `text`; unknown knobs, bad numbers and values out of range are errors that
-// list what is allowed.
+// Overrides the knobs named in `text`; unknown knobs, bad numbers and values out of range are
+// errors that list what is allowed.
 bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *diag);
 void kir_schedule_print(const kir_schedule *schedule, base_text *out);
 // One line a knob: name, range, default, summary.
 void kir_schedule_describe(base_text *out);
 
-// ---- values -------------------------------------------------------------------------------------------
+// ---- values -------------------------------------------------------------------------------------
 
 typedef enum kir_phase { KIR_PREPARE, KIR_BODY, KIR_PHASE_COUNT } kir_phase;
 
@@ -63,27 +67,27 @@ typedef struct kir_value {
 typedef struct kir_axis {
   int64_t size;
   bool row, hidden, source; // source: mixed over, or put together by concat
-  // split_axis and merge_axes are index arithmetic: an axis that is split somewhere in the kernel is iterated
-  // through its factors (outermost first) everywhere.
+  // split_axis and merge_axes are index arithmetic: an axis that is split somewhere in the kernel
+  // is iterated through its factors (outermost first) everywhere.
   uint32_t factor_count;
   ir_axis factors[IR_MAX_RANK];
-  // Where the operands of a concat meet: loops over the axis are cut there, so that within a piece every
-  // concat is one of its operands. Ascending, 0 and size not included.
+  // Where the operands of a concat meet: loops over the axis are cut there, so that within a piece
+  // every concat is one of its operands. Ascending, 0 and size not included.
   BASE_VECTOR(int64_t) breaks;
 } kir_axis;
 
-// ---- sweeps -------------------------------------------------------------------------------------------
+// ---- sweeps -------------------------------------------------------------------------------------
 
-// A value the sweep computes for good. A reduction accumulates over some of the sweep's loops, which are then
-// the innermost ones; a value that accumulates over none is stored at every point.
+// A value the sweep computes for good. A reduction accumulates over some of the sweep's loops,
+// which are then the innermost ones; a value that accumulates over none is stored at every point.
 typedef struct kir_root {
   ir_value value;
   uint64_t accumulates; // set of loop axes
   uint32_t depth;       // how many leading loops are its own: accumulators live inside those
 } kir_root;
 
-// One loop nest over refined axes. Loops are tiled and tiles unrolled (see the schedule); the lane loop, if
-// there is one, goes over vectors.
+// One loop nest over refined axes. Loops are tiled and tiles unrolled (see the schedule); the lane
+// loop, if there is one, goes over vectors.
 typedef struct kir_sweep {
   kir_phase phase;
   bool scalar; // part of a scalar section
@@ -96,7 +100,7 @@ typedef struct kir_sweep {
   BASE_VECTOR(kir_root) roots;
 } kir_sweep;
 
-// ---- kernels ------------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 typedef struct kir_arg {
   ir_value value;
@@ -117,30 +121,33 @@ typedef struct kir_kernel {
   kir_value *values; // one for each node of the graph
   BASE_VECTOR(kir_arg) args;
   BASE_VECTOR(kir_sweep) sweeps; // prepare first, then body, in order
-  // The body sweep that the sweeps marked `ahead` share one loop with, while it works on row t and they on
-  // row t + 1: reading the next row from memory hides behind the arithmetic of this one. -1: none.
+  // The body sweep that the sweeps marked `ahead` share one loop with, while it works on row t and
+  // they on row t + 1: reading the next row from memory hides behind the arithmetic of this one.
+  // -1: none.
   int32_t overlap;
-  // Two neighbouring vectors of the hidden axis hold the even and the odd elements of their stretch, in
-  // every sweep and every place: a 32-bit load brings two bf16 and one operation widens each.
+  // Two neighbouring vectors of the hidden axis hold the even and the odd elements of their
+  // stretch, in every sweep and every place: a 32-bit load brings two bf16 and one operation widens
+  // each.
   bool paired;
   size_t shared_bytes, scratch_bytes;
 } kir_kernel;
 
 void kir_print(const kir_kernel *kernel, base_text *out);
 
-// Appends the axes of a type as sweeps walk them (factors in place of split axes, no row axes) that are not in
-// the list yet; returns the new count. A list holds at most KIR_MAX_LOOPS.
+// Appends the axes of a type as sweeps walk them (factors in place of split axes, no row axes) that
+// are not in the list yet; returns the new count. A list holds at most KIR_MAX_LOOPS.
 uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes, uint32_t count);
 // How many indices of loop `i` of a sweep are handled by one step (vectors for the lane loop).
 int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i);
 
-// Where an argument's pointers and strides are in the two flat arrays a kernel is called with (rt_kernel_arg).
+// Where an argument's pointers and strides are in the two flat arrays a kernel is called with
+// (rt_kernel_arg).
 uint32_t kir_first_pointer(const kir_kernel *kernel, uint32_t arg);
 uint32_t kir_pointer_count(const kir_kernel *kernel, uint32_t arg);
 uint32_t kir_first_stride(const kir_kernel *kernel, uint32_t arg);
 
-// What must move and be computed for one row, for the report: every input element that is needed read once, every result
-// written once; a multiply-add counts two.
+// What must move and be computed for one row, for the report: every input element that is needed
+// read once, every result written once; a multiply-add counts two.
 typedef struct kir_cost {
   double bytes_read, bytes_written, flops;
 } kir_cost;

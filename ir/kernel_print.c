@@ -1,4 +1,5 @@
-// Kernel IR as people read it: arguments, then the sweeps in order with what each computes and where that goes.
+// Kernel IR as people read it: arguments, then the sweeps in order with what each computes and
+// where that goes.
 #include <string.h>
 
 #include "ir/kernel.h"

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-// ---- hash --------------------------------------------------------------------------------------
+// ---- hash ---------------------------------------------------------------------------------------
 
 typedef struct hasher {
   const ir_graph *graph;
@@ -89,7 +89,7 @@ base_hash ir_hash(const ir_graph *graph) {
   return h.hash;
 }
 
-// ---- equality ----------------------------------------------------------------------------------
+// ---- equality -----------------------------------------------------------------------------------
 
 // Axes are the same when name and size are: their indices may differ between graphs.
 static bool equal_axes(const ir_graph *a, const ir_axis *x, const ir_graph *b, const ir_axis *y,

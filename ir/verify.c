@@ -16,7 +16,7 @@ typedef struct verifier {
   base_diag *diag;
 } verifier;
 
-// ---- places and words --------------------------------------------------------------------------
+// ---- places and words ---------------------------------------------------------------------------
 
 static base_loc operand_loc(const ir_node *node, uint32_t index) {
   return node->operand_locs ? node->operand_locs[index] : node->loc;
@@ -51,7 +51,7 @@ static const char *keyword_of(const ir_node *node) {
   return ir_op_get(node->op)->keyword;
 }
 
-// ---- form --------------------------------------------------------------------------------------
+// ---- form ---------------------------------------------------------------------------------------
 
 static void check_axis_table(const verifier *v) {
   const ir_graph *graph = v->graph;
@@ -222,7 +222,7 @@ static void check_interface(const verifier *v) {
                    BASE_FMT(graph->nodes.data[i].name));
 }
 
-// ---- types -------------------------------------------------------------------------------------
+// ---- types --------------------------------------------------------------------------------------
 
 enum { CARRY_NONE, CARRY_FIRST, CARRY_ALL };
 
@@ -319,7 +319,7 @@ static void check_node_type(const verifier *v, const ir_node *node) {
   check_not_empty(v, node);
 }
 
-// ---- stages ------------------------------------------------------------------------------------
+// ---- stages -------------------------------------------------------------------------------------
 
 // The first node that names the axis in a clause.
 static const ir_node *user_of_axis(const ir_graph *graph, ir_axis axis) {

@@ -5,8 +5,8 @@
 //   %a = exp %y : f32[N, T]
 //   %b = exp %x : f32[N, T]   (also: every use of %b becomes %a)
 //
-// Needs nothing, gives CANONICAL. Terminates: every rule of rules.def replaces a node by one of its operands
-// or by a constant, so the number of computing nodes falls with each application.
+// Needs nothing, gives CANONICAL. Terminates: every rule of rules.def replaces a node by one of its
+// operands or by a constant, so the number of computing nodes falls with each application.
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,8 @@ static bool is_constant(const ir_node *node, double value) {
          !signbit(node->values[0]) == !signbit(value);
 }
 
-// True when operand i can stand for the node: same axes (in any order) and a dtype that rounds nothing away.
+// True when operand i can stand for the node: same axes (in any order) and a dtype that rounds
+// nothing away.
 static bool stands_for(const ir_graph *graph, const ir_node *node, uint32_t i) {
   const ir_type *type = &operand(graph, node, i)->type;
   return ir_type_axes(type) == ir_type_axes(&node->type) && type->rank == node->type.rank &&
@@ -37,7 +38,7 @@ static bool stands_for(const ir_graph *graph, const ir_node *node, uint32_t i) {
          type->dtype == node->type.dtype;
 }
 
-// ---- rules: each returns true and sets *with to the value that replaces the node ----------------------
+// ---- rules: each returns true and sets *with to the value that replaces the node ----------------
 
 typedef bool (*rule)(const ir_graph *graph, const ir_node *node, ir_value *with);
 
@@ -97,7 +98,7 @@ static bool simplify(const ir_graph *graph, const ir_node *node, ir_value *with)
   return false;
 }
 
-// ---- folding ------------------------------------------------------------------------------------------
+// ---- folding ------------------------------------------------------------------------------------
 
 // Map ops whose operands are all axis-free constants become a constant.
 static bool fold(pass_rewrite *rewrite, const ir_node *node, ir_value *with) {
@@ -121,7 +122,7 @@ static bool fold(pass_rewrite *rewrite, const ir_node *node, ir_value *with) {
   return true;
 }
 
-// ---- equal nodes --------------------------------------------------------------------------------------
+// ---- equal nodes --------------------------------------------------------------------------------
 
 static bool same_axes(uint32_t count, const ir_axis *a, const ir_axis *b) {
   for (uint32_t i = 0; i < count; i++)
@@ -164,7 +165,7 @@ static bool find_equal(const ir_graph *graph, ir_value value, ir_value *with) {
   return false;
 }
 
-// ---- the pass -----------------------------------------------------------------------------------------
+// ---- the pass -----------------------------------------------------------------------------------
 
 static bool is_result(const ir_graph *graph, ir_value value) {
   for (uint32_t i = 0; i < graph->results.count; i++)

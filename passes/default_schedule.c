@@ -18,8 +18,8 @@ static int64_t packed_queries(const kir_kernel *kernel) {
 
 kir_schedule pass_default_schedule(const ir_graph *graph, int32_t index) {
   kir_schedule schedule = kir_schedule_default();
-  // Enough queries to fill vectors: then no sum needs a reduction across lanes, and a tile of sources shares
-  // each load of the queries.
+  // Enough queries to fill vectors: then no sum needs a reduction across lanes, and a tile of
+  // sources shares each load of the queries.
   kir_schedule queries = schedule;
   queries.lanes = KIR_LANES_QUERY;
   queries.source_tile = 8;

@@ -6,9 +6,10 @@
 //                                                     %d = dot %v, %w over D         : f32[N, T]
 //                                                     %z = mul %d, %r                : f32[N, T]
 //
-// Both sums need only v, so one read of v yields both; and g * q has no token axis, so it is computed once.
-// Works on the factors of any product under a dot: a query norm, a scale, a per-token gain move out the same
-// way. A product whose type rounds (bf16, f16) is one factor: rounding points are semantics.
+// Both sums need only v, so one read of v yields both; and g * q has no token axis, so it is
+// computed once. Works on the factors of any product under a dot: a query norm, a scale, a
+// per-token gain move out the same way. A product whose type rounds (bf16, f16) is one factor:
+// rounding points are semantics.
 //
 // Needs nothing; leaves no rms_norm. Terminates: each node of the old graph is visited once.
 #include "passes/passes.h"
@@ -28,12 +29,12 @@ static ir_value expand_rms_norm(ir_graph *graph, const ir_node *node, const ir_v
   return gain ? ir_build_binary(graph, IR_MUL, normed, operands[1], node->type.dtype) : normed;
 }
 
-// ---- dot ----------------------------------------------------------------------------------------------
+// ---- dot ----------------------------------------------------------------------------------------
 
 typedef BASE_VECTOR(ir_value) factor_list;
 
-// A product of products of the same values has exponentially many factors; past this many, or this deep, the rest
-// stays whole.
+// A product of products of the same values has exponentially many factors; past this many, or this
+// deep, the rest stays whole.
 enum { MANY_FACTORS = 16, DEEP = 64 };
 
 // The factors of a product, down to values that round or are no product.

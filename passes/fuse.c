@@ -4,11 +4,11 @@
 //   ...                                     ->   ...
 //   return %y, %p                                return %y, %p
 //
-// All that is independent across the rows becomes one kernel, whatever the ops are: legality is the question
-// whether an op names a row axis in `over` or `to`, and the op table answers it. Results that have fewer of the
-// rows (a folded weight has none) form kernels before it, one for each set of rows; what several kernels need is
-// computed by the one that has just its rows. No [N, T, D] value is ever stored: only results and values that
-// pass between kernels are.
+// All that is independent across the rows becomes one kernel, whatever the ops are: legality is the
+// question whether an op names a row axis in `over` or `to`, and the op table answers it. Results
+// that have fewer of the rows (a folded weight has none) form kernels before it, one for each set
+// of rows; what several kernels need is computed by the one that has just its rows. No [N, T, D]
+// value is ever stored: only results and values that pass between kernels are.
 //
 // Needs CANONICAL and PRIMITIVE, gives FUSED.
 #include "passes/passes.h"
@@ -56,7 +56,7 @@ static ir_graph *store_constant_results(const ir_graph *graph) {
   return rewrite.graph;
 }
 
-// ---- kernels ------------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 typedef struct grouping {
   const ir_graph *graph;
@@ -75,8 +75,8 @@ static void use(grouping *g, uint32_t operand, uint64_t key) {
   g->key[operand] = key;
 }
 
-// From users to operands: a value goes to the kernel of its users when they agree. A result, and a value of
-// several kernels, is stored, so its kernel must have the rows of its type and no others.
+// From users to operands: a value goes to the kernel of its users when they agree. A result, and a
+// value of several kernels, is stored, so its kernel must have the rows of its type and no others.
 static grouping group_by_rows(const ir_graph *graph, uint64_t rows) {
   uint32_t count = graph->nodes.count;
   grouping g = {.graph = graph,

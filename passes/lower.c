@@ -4,7 +4,7 @@
 #include "passes/passes.h"
 #include "passes/rows.h"
 
-// ---- arguments ----------------------------------------------------------------------------------------
+// ---- arguments ----------------------------------------------------------------------------------
 
 static bool is_result(const ir_graph *graph, uint32_t index) {
   for (uint32_t i = 0; i < graph->results.count; i++)
@@ -21,8 +21,8 @@ static bool used_outside(const pass_lowering *lowering, uint32_t index) {
   return false;
 }
 
-// A parameter whose first axis counts sources may come as one tensor for each of them: then the code looks its
-// rows up in a list of pointers. Longer lists are copied together by the launcher.
+// A parameter whose first axis counts sources may come as one tensor for each of them: then the
+// code looks its rows up in a list of pointers. Longer lists are copied together by the launcher.
 enum { MAX_SLICES = 256 };
 
 static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
@@ -59,7 +59,7 @@ static void collect_args(pass_lowering *lowering) {
       lowering->kernel->values[i].store_arg = add_arg(lowering, i, true);
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
 // In the order of the first value that has all of them: its outermost row is the outermost here.
 static void order_rows(pass_lowering *lowering) {

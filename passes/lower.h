@@ -1,6 +1,7 @@
-// lower: from a fused graph to kernel IR. Four steps, a file each: axes (roles, factors, breaks), places (what is
-// stored, where, and at which level it is ready), sweeps (loop nests), overlap (of one row's sweep with the next
-// row's); lower.c joins them.
+// lower: from a fused graph to kernel IR. Five steps, a file each: axes (roles, factors, breaks),
+// places (what is stored, where, and at which level it is ready), sweeps (loop nests), overlap (of
+// one row's sweep with the next row's), pairs (of bf16 elements); lower.c joins them, and
+// lower_domain.c answers what a value is computed over.
 #ifndef FATHOM_PASSES_LOWER_H
 #define FATHOM_PASSES_LOWER_H
 
@@ -25,8 +26,9 @@ void pass_lower_pairs(pass_lowering *lowering);
 // What values are computed over (lower_domain.c).
 bool pass_is_reduction(
     const ir_node *node); // a primitive reduction: sum, mean, dot, weighted_sum, reduce_max
-// The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction of row
-// values over other than hidden axes) reduces inside the point, so its domain is its result's.
+// The axes a node's sweep runs over, refined, and those of them it reduces over. A mix (a reduction
+// of row values over other than hidden axes) reduces inside the point, so its domain is its
+// result's.
 uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axes,
                      uint64_t *accumulates);
 // The axis a domain is spread over lanes along; -1 when it has none. Index into `axes`.

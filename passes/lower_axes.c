@@ -3,7 +3,7 @@
 
 #include "passes/lower.h"
 
-// ---- factors ------------------------------------------------------------------------------------------
+// ---- factors ------------------------------------------------------------------------------------
 
 static void set_factors(kir_axis *whole, uint32_t count, const ir_axis *factors) {
   if (whole->factor_count) return; // split twice: see is_refined
@@ -34,8 +34,8 @@ static bool has_factors(const kir_axis *whole, uint32_t count, const ir_axis *fa
   return same;
 }
 
-// Does a view map split axes through their factors only? Any other view sets the index of the whole axis, from
-// which nobody gets those of the factors.
+// Does a view map split axes through their factors only? Any other view sets the index of the whole
+// axis, from which nobody gets those of the factors.
 static bool is_refined(const pass_lowering *lowering, const ir_node *node) {
   const kir_axis *axes = lowering->kernel->axes;
   if (!(ir_op_get(node->op)->facts & IR_FACT_VIEW)) return true;
@@ -45,9 +45,9 @@ static bool is_refined(const pass_lowering *lowering, const ir_node *node) {
   return !over->factor_count && !to->factor_count;
 }
 
-// Factors work as long as no value has an axis and, in another role, one of its factors. Otherwise, for
-// factors that are split themselves and for wholes that other views touch, nothing is refined: views are then
-// index arithmetic everywhere.
+// Factors work as long as no value has an axis and, in another role, one of its factors. Otherwise,
+// for factors that are split themselves and for wholes that other views touch, nothing is refined:
+// views are then index arithmetic everywhere.
 static bool factors_clash(const pass_lowering *lowering) {
   const kir_kernel *kernel = lowering->kernel;
   for (uint32_t i = 0; i < lowering->graph->axes.count; i++)
@@ -83,7 +83,7 @@ static void find_factors(pass_lowering *lowering) {
       kernel->axes[i].factor_count = 0;
 }
 
-// ---- breaks -------------------------------------------------------------------------------------------
+// ---- breaks -------------------------------------------------------------------------------------
 
 static bool add_break(pass_lowering *lowering, ir_axis axis, int64_t position) {
   kir_axis *info = &lowering->kernel->axes[axis.index];
@@ -138,7 +138,7 @@ static void find_breaks(pass_lowering *lowering) {
   }
 }
 
-// ---- roles --------------------------------------------------------------------------------------------
+// ---- roles --------------------------------------------------------------------------------------
 
 static void find_sources(pass_lowering *lowering) {
   kir_axis *axes = lowering->kernel->axes;

@@ -58,7 +58,8 @@ uint32_t pass_domain(const pass_lowering *lowering, ir_value value, ir_axis *axe
     bool in_result = false;
     for (uint32_t j = 0; j < result_count; j++)
       in_result |= result[j].index == axes[i].index;
-    // Of a staged reduction only hidden axes (and factors of them) are loops; sources are summed in the point.
+    // Of a staged reduction only hidden axes (and factors of them) are loops; sources are summed in
+    // the point.
     const ir_axis axis = axes[i];
     bool mixed = !in_result && staged && lowering->kernel->axes[axis.index].source &&
                  !lowering->kernel->axes[axis.index].hidden;

@@ -6,9 +6,10 @@
 //     sweep B (row t)    reads them again          one loop: B (row t), A (row t + 1)
 //     rest                                         rest (row t)
 //
-// B finds its sources in the cache; A waits for memory. In one loop the waiting hides behind B's arithmetic, and the
-// hardware's stream prefetchers do the rest. What A leaves for row t + 1 must not be wanted by row t any
-// more; a row value that B reads and A writes at the same place in the same step is fine, because B comes first.
+// B finds its sources in the cache; A waits for memory. In one loop the waiting hides behind B's
+// arithmetic, and the hardware's stream prefetchers do the rest. What A leaves for row t + 1 must
+// not be wanted by row t any more; a row value that B reads and A writes at the same place in the
+// same step is fine, because B comes first.
 #include "passes/lower.h"
 
 enum {
@@ -71,8 +72,9 @@ typedef struct walk {
   enum { WALK_A, WALK_B, WALK_REST } sweep; // whose root it is
 } walk;
 
-// In B a row value may be read at the very point where A writes it. Of A itself a later sweep may read what an
-// earlier one has written in the same step: all points of the outer loops, but no other lanes.
+// In B a row value may be read at the very point where A writes it. Of A itself a later sweep may
+// read what an earlier one has written in the same step: all points of the outer loops, but no
+// other lanes.
 static bool reads_ahead(walk *w, ir_value value, bool top, bool moved) {
   const kir_value *info = &w->lowering->kernel->values[value.index];
   if (!top && info->place != KIR_INLINE) {

@@ -1,9 +1,9 @@
 // Lowering, step 5: may bf16 rows be read as pairs?
 //
-// Element order within a row does not matter to sums and elementwise work, as long as every sweep keeps to the same
-// order. So two neighbouring vectors can hold the even and the odd elements of their stretch: widening costs one operation
-// a vector instead of two. Not when an op counts along the hidden axis (views of it, lists), or when a sweep
-// walks it one element at a time.
+// Element order within a row does not matter to sums and elementwise work, as long as every sweep
+// keeps to the same order. So two neighbouring vectors can hold the even and the odd elements of
+// their stretch: widening costs one operation a vector instead of two. Not when an op counts along
+// the hidden axis (views of it, lists), or when a sweep walks it one element at a time.
 #include "passes/lower.h"
 
 static bool views_hidden(const pass_lowering *lowering, const ir_node *node) {

@@ -1,11 +1,12 @@
 // Lowering, step 2: phase, level and place of every value.
 //
-// A value is stored only when that saves work or is needed: sums over the hidden axis (their sweep must end before they
-// can be used), scalars that several users or a sweep read, values without rows that rows use, and
-// row values that are dear to compute and wanted by more than one sweep. All else is computed where it is used.
+// A value is stored only when that saves work or is needed: sums over the hidden axis (their sweep
+// must end before they can be used), scalars that several users or a sweep read, values without
+// rows that rows use, and row values that are dear to compute and wanted by more than one sweep.
+// All else is computed where it is used.
 #include "passes/lower.h"
 
-// ---- packing ------------------------------------------------------------------------------------------
+// ---- packing ------------------------------------------------------------------------------------
 
 static uint64_t axes_of(const pass_lowering *lowering, ir_value value) {
   return ir_type_axes(&ir_node_of(lowering->graph, value)->type);
@@ -30,7 +31,7 @@ static void find_packed(pass_lowering *lowering) {
   }
 }
 
-// ---- levels -------------------------------------------------------------------------------------------
+// ---- levels -------------------------------------------------------------------------------------
 
 static void find_levels(pass_lowering *lowering) {
   kir_value *values = lowering->kernel->values;
@@ -50,7 +51,7 @@ static void find_levels(pass_lowering *lowering) {
   }
 }
 
-// ---- uses ---------------------------------------------------------------------------------------------
+// ---- uses ---------------------------------------------------------------------------------------
 
 // Where a value is evaluated when it is not stored: the sweep of its user, or of its user's user.
 typedef struct usage {
@@ -99,13 +100,14 @@ static void add_use(const pass_lowering *lowering, usage *uses, uint32_t user, u
   }
 }
 
-// ---- places -------------------------------------------------------------------------------------------
+// ---- places -------------------------------------------------------------------------------------
 
 static bool is_transcendental(ir_op op) {
   return op == IR_EXP || op == IR_LOG || op == IR_SIGMOID || op == IR_RSQRT || op == IR_DIV;
 }
 
-// Dear: a mix, a transcendental or a rounding somewhere between the value and what is stored or loaded.
+// Dear: a mix, a transcendental or a rounding somewhere between the value and what is stored or
+// loaded.
 static bool *find_dear(const pass_lowering *lowering) {
   bool *dear = base_new_array(lowering->arena, bool, lowering->graph->nodes.count);
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
@@ -121,8 +123,8 @@ static bool *find_dear(const pass_lowering *lowering) {
   return dear;
 }
 
-// Values computed in place are walked recursively, so chains of them are cut: a value this many steps from what is
-// stored is stored itself.
+// Values computed in place are walked recursively, so chains of them are cut: a value this many
+// steps from what is stored is stored itself.
 enum { MAX_STEPS = 64 };
 
 static bool *find_cuts(const pass_lowering *lowering) {
@@ -169,7 +171,7 @@ static void choose_places(pass_lowering *lowering) {
   }
 }
 
-// ---- storage ------------------------------------------------------------------------------------------
+// ---- storage ------------------------------------------------------------------------------------
 
 static bool wants_queries_innermost(const pass_lowering *lowering, uint32_t index, ir_axis axis) {
   return lowering->packed[index] && !lowering->kernel->axes[axis.index].hidden;

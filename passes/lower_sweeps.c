@@ -1,10 +1,11 @@
-// Lowering, step 3: the loop nests. Roots (values that are stored) of one phase and level whose domains agree share a sweep.
+// Lowering, step 3: the loop nests. Roots (values that are stored) of one phase and level whose
+// domains agree share a sweep.
 #include "passes/lower.h"
 
-// ---- can the lane axis be carried through the views? --------------------------------------------------
+// ---- can the lane axis be carried through the views? --------------------------------------------
 
-// Axes whose index runs along the lanes at this point, and axes whose index is put together from their
-// factors' indices (codegen follows the same rules when it evaluates).
+// Axes whose index runs along the lanes at this point, and axes whose index is put together from
+// their factors' indices (codegen follows the same rules when it evaluates).
 typedef struct carry {
   uint64_t lanes, composed;
   uint64_t scattered; // put together, with the lanes along another factor than the last: no vector
@@ -15,7 +16,8 @@ static uint64_t move_bit(uint64_t set, ir_axis from, ir_axis to) {
   return (set & ~ir_axis_bit(to)) | bit;
 }
 
-// A walk over what a root computes in place, with what it has seen: shared operands are looked at once.
+// A walk over what a root computes in place, with what it has seen: shared operands are looked at
+// once.
 typedef struct walk {
   const pass_lowering *lowering;
   BASE_VECTOR(struct visit {
@@ -91,7 +93,7 @@ static bool vectorizes(walk *w, ir_value value, carry at, bool top) {
   return true;
 }
 
-// ---- one root -----------------------------------------------------------------------------------------
+// ---- one root -----------------------------------------------------------------------------------
 
 typedef struct shape {
   ir_axis axes[KIR_MAX_LOOPS];
@@ -123,7 +125,7 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
   return result;
 }
 
-// ---- building -----------------------------------------------------------------------------------------
+// ---- building -----------------------------------------------------------------------------------
 
 typedef struct builder {
   pass_lowering *lowering;
@@ -151,8 +153,8 @@ static bool is_pointwise(const pass_lowering *lowering, ir_value value) {
   return true;
 }
 
-// Reads of stored values, seen through the values computed in place. What is read at other points than the
-// reader's must be complete: its sweep has to be over.
+// Reads of stored values, seen through the values computed in place. What is read at other points
+// than the reader's must be complete: its sweep has to be over.
 static uint32_t last_read(const builder *build, ir_value reader) {
   const ir_node *node = ir_node_of(build->lowering->graph, reader);
   uint32_t last = 0;
@@ -211,7 +213,7 @@ static void add_root(builder *build, uint32_t index, bool scalar) {
   build->sweep_of[index] = chosen + 1;
 }
 
-// ---- loop order ---------------------------------------------------------------------------------------
+// ---- loop order ---------------------------------------------------------------------------------
 
 static uint32_t accumulating_roots(const kir_sweep *sweep, ir_axis axis) {
   uint32_t count = 0;

@@ -1,16 +1,16 @@
 // online-softmax: expands softmax and logsumexp into the statistics that a running softmax keeps.
 //
-//   %a = softmax %z over N   : f32[N, T]         %m = reduce_max %z over N, clamped      : f32[T]
-//   %l = logsumexp %z over N : f32[T]       ->   %e = exp (%z - %m)                      : f32[N, T]
-//                                                %s = sum %e over N                      : f32[T]
-//                                                %a = div %e, (%s + (%s - %s))           : f32[N, T]
-//                                                %l = add (log %s), %m                   : f32[T]
+//   %a = softmax %z over N   : f32[N, T]         %m = reduce_max %z over N, clamped : f32[T]
+//   %l = logsumexp %z over N : f32[T]       ->   %e = exp (%z - %m)                 : f32[N, T]
+//                                                %s = sum %e over N                 : f32[T]
+//                                                %a = div %e, (%s + (%s - %s))      : f32[N, T]
+//                                                %l = add (log %s), %m              : f32[T]
 //
-// With m the largest logit no exponential overflows, whatever the logits. Infinite logits come out as in PyTorch
-// because m is clamped to the finite f32: when every source is masked (-inf) the sum is 0, its logarithm -inf and
-// the weights 0/0; with a logit of +inf the sum is inf, so its logarithm is, and s - s makes every weight NaN
-// (it adds 0 to any finite sum).
-// softmax and logsumexp of the same logits share m, e and s once canonicalize has merged them.
+// With m the largest logit no exponential overflows, whatever the logits. Infinite logits come out
+// as in PyTorch because m is clamped to the finite f32: when every source is masked (-inf) the sum
+// is 0, its logarithm -inf and the weights 0/0; with a logit of +inf the sum is inf, so its
+// logarithm is, and s - s makes every weight NaN (it adds 0 to any finite sum). softmax and
+// logsumexp of the same logits share m, e and s once canonicalize has merged them.
 //
 // Needs nothing; leaves no softmax and no logsumexp.
 #include <float.h>

@@ -1,5 +1,5 @@
-// passes: graph to graph rewrites. One pass a file, one exported function; pipeline.c alone dumps, verifies
-// and times; passes.def says what each pass needs and gives, and the manager checks it.
+// passes: graph to graph rewrites. One pass a file, one exported function; pipeline.c alone dumps,
+// verifies and times; passes.def says what each pass needs and gives, and the manager checks it.
 #ifndef FATHOM_PASSES_H
 #define FATHOM_PASSES_H
 
@@ -41,7 +41,7 @@ extern const char pass_cpu_pipeline[];
 ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_options *options,
                    base_diag *diag);
 
-// ---- to kernel IR -------------------------------------------------------------------------------------
+// ---- to kernel IR -------------------------------------------------------------------------------
 
 uint32_t pass_kernel_count(const ir_graph *graph);
 // The schedule a kernel gets when nobody asks for another: chosen from its structure.

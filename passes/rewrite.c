@@ -17,8 +17,8 @@ void pass_set(pass_rewrite *rewrite, ir_value old, ir_value new_value) {
   rewrite->map[old.index] = new_value;
 }
 
-// A node that stands for an old one bears its name: people wrote it, and hosts bind results by it. Builders
-// may have given the name to a node in between, which then takes this one's.
+// A node that stands for an old one bears its name: people wrote it, and hosts bind results by it.
+// Builders may have given the name to a node in between, which then takes this one's.
 static void claim_name(ir_graph *graph, ir_value value, base_str name) {
   ir_node *node = &graph->nodes.data[value.index];
   for (uint32_t i = graph->param_count; i < graph->nodes.count; i++)

@@ -32,7 +32,7 @@ static bool is_kernel_result(const ir_graph *graph, uint32_t index, int32_t kern
   return false;
 }
 
-// ---- hidden -------------------------------------------------------------------------------------------
+// ---- hidden -------------------------------------------------------------------------------------
 
 // Elements without dynamic axes.
 static double fixed_elements(const ir_graph *graph, const ir_type *type) {
@@ -59,8 +59,8 @@ static uint64_t longest_last_axis(const ir_graph *graph, const ir_node *node) {
   return ir_axis_bit(ir_axis_size(graph, *inner) > ir_axis_size(graph, *last) ? *inner : *last);
 }
 
-// What views make of the hidden axis: a view of a row is a row, whichever of its axes it merges. Where there is
-// a choice only the innermost axis joins: it alone is long and contiguous.
+// What views make of the hidden axis: a view of a row is a row, whichever of its axes it merges.
+// Where there is a choice only the innermost axis joins: it alone is long and contiguous.
 static void close_over_views(const ir_graph *graph, int32_t kernel, uint64_t *set) {
   for (uint64_t before = 0; before != *set;) {
     before = *set;
@@ -93,7 +93,7 @@ uint64_t pass_hidden_axes(const ir_graph *graph, int32_t kernel) {
   return hidden;
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
 static uint64_t kernel_independent_axes(const ir_graph *graph, int32_t kernel, uint64_t hidden) {
   uint64_t used = 0, named = 0, results = ~(uint64_t)0;

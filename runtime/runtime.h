@@ -2,16 +2,17 @@
 //
 // Sections: programs, tensors, binding, executors, launching.
 //
-// A program is what a compiled graph looks like to the launcher: axes, slots (parameters, results and the
-// temporaries between kernels) and kernels with machine code. codegen makes it; the launcher binds tensors to
-// slots, cuts the rows into tasks and calls the code. Results never depend on how tasks meet threads: what
-// a row gives depends on that row alone, wherever tasks begin and end.
+// A program is what a compiled graph looks like to the launcher: axes, slots (parameters, results
+// and the temporaries between kernels) and kernels with machine code. codegen makes it; the
+// launcher binds tensors to slots, cuts the rows into tasks and calls the code. Results never
+// depend on how tasks meet threads: what a row gives depends on that row alone, wherever tasks
+// begin and end.
 #ifndef FATHOM_RUNTIME_H
 #define FATHOM_RUNTIME_H
 
 #include "base/base.h"
 
-// ---- programs -----------------------------------------------------------------------------------------
+// ---- programs -----------------------------------------------------------------------------------
 
 enum { RT_MAX_RANK = 8, RT_DYNAMIC = -1, RT_ALIGNMENT = 64 };
 
@@ -35,10 +36,11 @@ typedef struct rt_slot {
 
 // How a kernel sees one slot.
 //
-// Generated code finds memory through two flat arrays. An argument with pointer_count > 1 has one pointer for
-// each index of its first axis (so a bank may be one tensor or a list of slices); else it has one pointer and
-// every axis has a stride. Strides are in bytes, one for each position of the slot's type; the first one of a
-// sliced argument says nothing, and those of outer row axes only tell alignment.
+// Generated code finds memory through two flat arrays. An argument with pointer_count > 1 has one
+// pointer for each index of its first axis (so a bank may be one tensor or a list of slices); else
+// it has one pointer and every axis has a stride. Strides are in bytes, one for each position of
+// the slot's type; the first one of a sliced argument says nothing, and those of outer row axes
+// only tell alignment.
 typedef struct rt_kernel_arg {
   uint32_t slot;
   uint32_t first_pointer, pointer_count; // into `pointers`
@@ -47,8 +49,8 @@ typedef struct rt_kernel_arg {
   bool written;
 } rt_kernel_arg;
 
-// Computes rows begin .. end-1 of the innermost row axis. `shared` was filled by `prepare` of the same kernel
-// and is read only; `scratch` is private to the call. Both are 64-byte aligned.
+// Computes rows begin .. end-1 of the innermost row axis. `shared` was filled by `prepare` of the
+// same kernel and is read only; `scratch` is private to the call. Both are 64-byte aligned.
 typedef void (*rt_body)(void *const *pointers, const int64_t *strides, int64_t begin, int64_t end,
                         void *shared, void *scratch);
 // Computes what no row changes (say gain * query), once for a launch, before any body.
@@ -76,10 +78,10 @@ typedef struct rt_program {
   const rt_kernel *kernels;
 } rt_program;
 
-// ---- tensors ------------------------------------------------------------------------------------------
+// ---- tensors ------------------------------------------------------------------------------------
 
-// Host memory as a slot sees it. Strides in elements. `slices` replaces `data` for a list of slices: one base
-// address for each index of the first axis, whose stride is then not used.
+// Host memory as a slot sees it. Strides in elements. `slices` replaces `data` for a list of
+// slices: one base address for each index of the first axis, whose stride is then not used.
 typedef struct rt_tensor {
   rt_dtype dtype;
   uint32_t rank;
@@ -88,16 +90,17 @@ typedef struct rt_tensor {
   int64_t shape[RT_MAX_RANK], strides[RT_MAX_RANK];
 } rt_tensor;
 
-// ---- binding ------------------------------------------------------------------------------------------
+// ---- binding ------------------------------------------------------------------------------------
 
-// `tensors` has one entry for each input and output slot, in slot order. Checks dtype, rank and sizes, finds
-// the dynamic axes (into `sizes`, one entry an axis) and refuses tensors whose memory overlaps when one of them is
-// an output, outputs whose elements overlap themselves (stride 0), null pointers, addresses that are no multiple
-// of the element, and byte offsets beyond 63 bits. Messages name the slot and the axis.
+// `tensors` has one entry for each input and output slot, in slot order. Checks dtype, rank and
+// sizes, finds the dynamic axes (into `sizes`, one entry an axis) and refuses tensors whose memory
+// overlaps when one of them is an output, outputs whose elements overlap themselves (stride 0),
+// null pointers, addresses that are no multiple of the element, and byte offsets beyond 63 bits.
+// Messages name the slot and the axis.
 base_status rt_bind(const rt_program *program, const rt_tensor *tensors, int64_t *sizes,
                     base_diag *diag);
 
-// ---- executors ----------------------------------------------------------------------------------------
+// ---- executors ----------------------------------------------------------------------------------
 
 typedef struct rt_executor {
   void *user;
@@ -107,15 +110,15 @@ typedef struct rt_executor {
 } rt_executor;
 
 typedef struct rt_pool rt_pool; // pthreadpool behind an rt_executor
-// `threads` 0: one for each core this process may use (its affinity mask and cgroup quota, not the machine's
-// count).
+// `threads` 0: one for each core this process may use (its affinity mask and cgroup quota, not the
+// machine's count).
 base_status rt_pool_create(uint32_t threads, rt_pool **out);
 void rt_pool_destroy(rt_pool *pool);
 // Several host threads may launch on it at once (they take turns); a task of the pool must not.
 rt_executor rt_pool_executor(rt_pool *pool);
 
-// The processor's name and caches as cpuinfo tells them; zeros and "" where it does not know. Sizes in bytes,
-// caches of one core.
+// The processor's name and caches as cpuinfo tells them; zeros and "" where it does not know. Sizes
+// in bytes, caches of one core.
 typedef struct rt_processor {
   char name[64];
   uint32_t cores;
@@ -123,15 +126,16 @@ typedef struct rt_processor {
 } rt_processor;
 rt_processor rt_processor_read(void);
 
-// ---- launching ----------------------------------------------------------------------------------------
+// ---- launching ----------------------------------------------------------------------------------
 
-// Workspace for bound tensors: temporaries, shared areas, one scratch for each concurrent worker, and the room
-// to pack tensors whose unit_position has another stride (they are copied tile by tile, both ways).
-// BASE_INVALID when it overflows.
+// Workspace for bound tensors: temporaries, shared areas, one scratch for each concurrent worker,
+// and the room to pack tensors whose unit_position has another stride (they are copied tile by
+// tile, both ways). BASE_INVALID when it overflows.
 base_status rt_workspace_size(const rt_program *program, const rt_tensor *tensors,
                               const int64_t *sizes, uint32_t concurrency, size_t *bytes,
                               base_diag *diag);
-// Runs all kernels. Allocates nothing. Rows are independent: nothing reads or writes a row outside its task.
+// Runs all kernels. Allocates nothing. Rows are independent: nothing reads or writes a row outside
+// its task.
 void rt_launch(const rt_program *program, const rt_tensor *tensors, const int64_t *sizes,
                const rt_executor *executor, void *workspace);
 

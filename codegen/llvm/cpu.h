@@ -1,4 +1,5 @@
-// cpu: the parts of the cpu target behind its table: machines, modules, the JIT and the object cache.
+// cpu: the parts of the cpu target behind its table: machines, modules, the JIT and the object
+// cache.
 #ifndef FATHOM_CODEGEN_CPU_H
 #define FATHOM_CODEGEN_CPU_H
 
@@ -8,7 +9,7 @@
 #include "codegen/target.h"
 #include "ir/kernel.h"
 
-// ---- machine (machine.c) ------------------------------------------------------------------------------
+// ---- machine (machine.c) ------------------------------------------------------------------------
 
 typedef struct cpu_machine {
   LLVMTargetMachineRef target;
@@ -24,7 +25,7 @@ void cpu_machine_start(void); // once, before the others
 bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag);
 void cpu_machine_describe(base_text *out);
 
-// ---- modules (module.c) -------------------------------------------------------------------------------
+// ---- modules (module.c) -------------------------------------------------------------------------
 
 typedef struct cpu_kernel {
   const kir_kernel *kernel;
@@ -49,7 +50,7 @@ void cpu_name_symbols(base_arena *arena, cpu_plan *plan);
 bool cpu_generate(base_arena *arena, LLVMModuleRef module, const cpu_machine *machine,
                   LLVMCodeGenFileType kind, base_str *out, base_diag *diag);
 
-// ---- object cache (object_cache.c) --------------------------------------------------------------------
+// ---- object cache (object_cache.c) --------------------------------------------------------------
 
 // Everything the object depends on goes into the key.
 base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine);
@@ -58,7 +59,7 @@ bool cpu_cache_load(base_arena *arena, const char *directory, base_hash key, bas
 // Failing to write is not an error: the next process compiles again.
 void cpu_cache_store(base_arena *arena, const char *directory, base_hash key, base_str object);
 
-// ---- jit (jit.c) --------------------------------------------------------------------------------------
+// ---- jit (jit.c) --------------------------------------------------------------------------------
 
 typedef struct cpu_code cpu_code;
 // Links an object into this process. NULL and *why when it does not link.
@@ -66,12 +67,12 @@ cpu_code *cpu_code_load(base_str object, base_arena *arena, base_str *why);
 void *cpu_code_symbol(cpu_code *code, const char *name); // NULL when missing
 void cpu_code_release(cpu_code *code);
 
-// ---- program (program.c) ------------------------------------------------------------------------------
+// ---- program (program.c) ------------------------------------------------------------------------
 
 // The launcher's view of the plan, in `arena`; kernels have no code yet.
 rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan);
 
-// ---- report (report.c) --------------------------------------------------------------------------------
+// ---- report (report.c) --------------------------------------------------------------------------
 
 base_str cpu_report(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
                     base_str assembly);

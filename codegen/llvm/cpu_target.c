@@ -17,8 +17,8 @@ static void release_artefact(cg_artefact *base) {
   free(artefact);
 }
 
-// While it is being made an artefact belongs to the compilation: whatever ends that early, its arena releases the
-// artefact. NULL once it is handed over.
+// While it is being made an artefact belongs to the compilation: whatever ends that early, its
+// arena releases the artefact. NULL once it is handed over.
 static void release_unfinished(void *object) {
   cpu_artefact **artefact = object;
   if (*artefact) release_artefact(&(*artefact)->base);

@@ -1,8 +1,9 @@
 // emit: kernel IR to LLVM IR. Internal to the cpu target.
 //
-// A sweep is emitted as loops around a list of *points* (a tile of them, unrolled); a value is then asked for at all
-// points at once and pulls its operands at the points they map to. What was computed at a point is remembered
-// while its code dominates, so operands shared by points or roots are loaded once.
+// A sweep is emitted as loops around a list of *points* (a tile of them, unrolled); a value is then
+// asked for at all points at once and pulls its operands at the points they map to. What was
+// computed at a point is remembered while its code dominates, so operands shared by points or roots
+// are loaded once.
 #ifndef FATHOM_CODEGEN_EMIT_H
 #define FATHOM_CODEGEN_EMIT_H
 
@@ -65,22 +66,23 @@ typedef struct emitter {
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
 
-// ---- kernels (emit_kernel.c) --------------------------------------------------------------------------
+// ---- kernels (emit_kernel.c) --------------------------------------------------------------------
 
-// Adds to the module `void BODY(ptr pointers, ptr strides, i64 begin, i64 end, ptr shared, ptr scratch)` and,
-// unless `prepare` is NULL, `void PREPARE(ptr pointers, ptr strides, ptr shared, ptr scratch)`.
+// Adds to the module `void BODY(ptr pointers, ptr strides, i64 begin, i64 end, ptr shared, ptr
+// scratch)` and, unless `prepare` is NULL, `void PREPARE(ptr pointers, ptr strides, ptr shared, ptr
+// scratch)`.
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
                  const char *body, const char *prepare, uint32_t width, bool x86, bool halves);
 
-// ---- sweeps (emit_sweep.c) ----------------------------------------------------------------------------
+// ---- sweeps (emit_sweep.c) ----------------------------------------------------------------------
 
 void emit_sweep(emitter *e, const kir_sweep *sweep);
-// Sweeps over the same lane axis in one loop, each for its own row; their other loops are unrolled. Within a
-// step they run in the order given.
+// Sweeps over the same lane axis in one loop, each for its own row; their other loops are unrolled.
+// Within a step they run in the order given.
 void emit_sweeps_together(emitter *e, const kir_sweep *const *sweeps, const LLVMValueRef *rows,
                           uint32_t count);
 
-// ---- values (emit_value.c) ----------------------------------------------------------------------------
+// ---- values (emit_value.c) ----------------------------------------------------------------------
 
 // The value at each point, as f32 or a vector of f32; what does not depend on the lanes is scalar.
 void emit_values(emitter *e, ir_value value, const emit_point *points, uint32_t count,
@@ -88,8 +90,8 @@ void emit_values(emitter *e, ir_value value, const emit_point *points, uint32_t 
 // By its definition even where the value has a place: for the sweep that fills the place.
 void emit_definition(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                      LLVMValueRef *out);
-// accumulators[slot[i]] takes in the operands of reduction `value` at point i, summed (or maximised) over the
-// axes it reduces that the points do not set.
+// accumulators[slot[i]] takes in the operands of reduction `value` at point i, summed (or
+// maximised) over the axes it reduces that the points do not set.
 void emit_reduce(emitter *e, ir_value value, const emit_point *points, uint32_t count,
                  const uint32_t *slot, LLVMValueRef *accumulators, uint32_t slots);
 LLVMValueRef emit_neutral(emitter *e, ir_op op, uint32_t width);
@@ -104,18 +106,19 @@ void emit_set_axis(emitter *e, emit_point *point, ir_axis axis, LLVMValueRef ind
 void emit_compose(emitter *e, emit_point *point);
 void emit_remember(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 
-// ---- memory (emit_memory.c) ---------------------------------------------------------------------------
+// ---- memory (emit_memory.c) ---------------------------------------------------------------------
 
 LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *point);
 LLVMValueRef emit_load_place(emitter *e, ir_value value, const emit_point *point);
 void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 void emit_store_argument(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result);
 void emit_flush_stores(emitter *e);
-// In a sweep that leaves memory idle: one slice of e->idle_argument, two rows ahead, at the point's elements.
+// In a sweep that leaves memory idle: one slice of e->idle_argument, two rows ahead, at the point's
+// elements.
 void emit_prefetch_idle(emitter *e, const emit_point *point);
 void emit_begin_memory(emitter *e); // once a function, after its arguments are known
 
-// ---- arithmetic (emit_math.c) -------------------------------------------------------------------------
+// ---- arithmetic (emit_math.c) -------------------------------------------------------------------
 
 LLVMTypeRef emit_type(emitter *e, uint32_t width); // f32 or <width x f32>
 uint32_t emit_width(LLVMValueRef value);           // 1 for a scalar
@@ -129,7 +132,8 @@ LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value); // stay
 LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype,
                          LLVMValueRef value); // rounded f32 to bits as stored
 LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored); // to f32
-// A vector of f32 of even (odd) elements: from pairs of bf16 in 32-bit lanes, or from two vectors in a row; and back.
+// A vector of f32 of even (odd) elements: from pairs of bf16 in 32-bit lanes, or from two vectors
+// in a row; and back.
 LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd);
 LLVMValueRef emit_join_pairs(emitter *e, LLVMValueRef even,
                              LLVMValueRef odd); // both rounded to bf16
@@ -140,7 +144,7 @@ LLVMValueRef emit_intrinsic(emitter *e, const char *name, LLVMTypeRef overload,
                             LLVMValueRef *arguments, uint32_t count);
 LLVMValueRef emit_i64(emitter *e, int64_t value);
 
-// ---- loops (emit_loop.c) ------------------------------------------------------------------------------
+// ---- loops (emit_loop.c) ------------------------------------------------------------------------
 
 typedef struct emit_loop {
   LLVMBasicBlockRef before, body;
@@ -150,7 +154,8 @@ typedef struct emit_loop {
   uint32_t carried_count;
 } emit_loop;
 
-// A loop index = low, low + step, ... < high that runs at least once. `initial` has `carried` values.
+// A loop index = low, low + step, ... < high that runs at least once. `initial` has `carried`
+// values.
 emit_loop emit_loop_begin(emitter *e, LLVMValueRef low, uint32_t carried,
                           const LLVMValueRef *initial);
 // `next` are the carried values at the end of the body; out come their values after the loop.

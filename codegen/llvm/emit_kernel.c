@@ -56,9 +56,10 @@ static void mark_reads(const kir_kernel *kernel, ir_value value, bool top, bool 
     mark_reads(kernel, node->operands[i], false, seen, reads);
 }
 
-// ---- overlap ------------------------------------------------------------------------------------------
+// ---- overlap ------------------------------------------------------------------------------------
 
-// In one loop: the overlap sweep for row `row` (NULL: not at all) and those that run ahead for row `next`.
+// In one loop: the overlap sweep for row `row` (NULL: not at all) and those that run ahead for row
+// `next`.
 static void emit_together(emitter *e, LLVMValueRef row, LLVMValueRef next) {
   const kir_kernel *kernel = e->kernel;
   const kir_sweep **sweeps = base_new_array(e->arena, const kir_sweep *, kernel->sweeps.count);
@@ -76,8 +77,8 @@ static void emit_together(emitter *e, LLVMValueRef row, LLVMValueRef next) {
   emit_sweeps_together(e, sweeps, rows, count);
 }
 
-// After the last row of the call nothing runs ahead. The loops have the same form whoever takes part, so a row's
-// sums are added in the same order wherever it stands.
+// After the last row of the call nothing runs ahead. The loops have the same form whoever takes
+// part, so a row's sums are added in the same order wherever it stands.
 static void emit_overlap(emitter *e) {
   LLVMBasicBlockRef both = LLVMAppendBasicBlockInContext(e->context, e->function, "overlap");
   LLVMBasicBlockRef alone = LLVMAppendBasicBlockInContext(e->context, e->function, "last.row");
@@ -97,10 +98,10 @@ static void emit_overlap(emitter *e) {
   LLVMPositionBuilderAtEnd(e->builder, after);
 }
 
-// ---- phases -------------------------------------------------------------------------------------------
+// ---- phases -------------------------------------------------------------------------------------
 
-// Which sweeps read the rows of which argument, and so share its prefetching. With rows overlapped the loads
-// themselves run ahead, and nothing is left to share.
+// Which sweeps read the rows of which argument, and so share its prefetching. With rows overlapped
+// the loads themselves run ahead, and nothing is left to share.
 static bool *find_readers(emitter *e, kir_phase phase) {
   const kir_kernel *kernel = e->kernel;
   uint32_t args = kernel->args.count, sweeps = kernel->sweeps.count;
@@ -129,8 +130,8 @@ static int32_t busiest_argument(const kir_kernel *kernel) {
   return busiest;
 }
 
-// Behind an overlapped sweep the others find all they need in the cache; meanwhile memory brings a part of the
-// row after the next.
+// Behind an overlapped sweep the others find all they need in the cache; meanwhile memory brings a
+// part of the row after the next.
 static void emit_alone(emitter *e, const kir_sweep *sweep, uint32_t index) {
   bool idle = e->kernel->overlap >= 0 && (int32_t)index > e->kernel->overlap && !sweep->scalar;
   e->idle_argument = idle && e->kernel->schedule.prefetch ? busiest_argument(e->kernel) : -1;

@@ -1,4 +1,5 @@
-// Counted loops with loop-carried values, tested at the bottom: their trip count is known to be positive.
+// Counted loops with loop-carried values, tested at the bottom: their trip count is known to be
+// positive.
 #include "codegen/llvm/emit.h"
 
 emit_loop emit_loop_begin(emitter *e, LLVMValueRef low, uint32_t carried,

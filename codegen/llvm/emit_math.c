@@ -1,7 +1,8 @@
-// Arithmetic on f32 and vectors of f32: map ops, exp and log without a math library, bf16 and f16 storage.
+// Arithmetic on f32 and vectors of f32: map ops, exp and log without a math library, bf16 and f16
+// storage.
 //
-// No fast-math flags: infinities and NaN matter. Products and sums may fuse (llvm.fmuladd), which only
-// makes them more exact.
+// No fast-math flags: infinities and NaN matter. Products and sums may fuse (llvm.fmuladd), which
+// only makes them more exact.
 #include <math.h>
 #include <string.h>
 
@@ -73,7 +74,7 @@ LLVMValueRef emit_fma(emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
   return emit_intrinsic(e, "llvm.fmuladd", LLVMTypeOf(arguments[0]), arguments, 3);
 }
 
-// ---- exp and log --------------------------------------------------------------------------------------
+// ---- exp and log --------------------------------------------------------------------------------
 
 static LLVMValueRef polynomial(emitter *e, LLVMValueRef x, const double *coefficients, int count) {
   uint32_t width = emit_width(x);
@@ -98,10 +99,10 @@ static LLVMValueRef power_of_two(emitter *e, LLVMValueRef n) {
   return as_float(e, LLVMBuildShl(e->builder, biased, int_constant(e, 23, width), ""));
 }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split in two parts so that r is exact
-// enough; 2^n is applied in two halves so that subnormal results and overflow come out right. The Taylor
-// polynomial of degree 7 leaves a relative error below 1e-8 on |r| <= 0.347. NaN passes through: compares with NaN are
-// false, so the clamps keep it.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split in two parts so that r
+// is exact enough; 2^n is applied in two halves so that subnormal results and overflow come out
+// right. The Taylor polynomial of degree 7 leaves a relative error below 1e-8 on |r| <= 0.347. NaN
+// passes through: compares with NaN are false, so the clamps keep it.
 static LLVMValueRef build_exp(emitter *e, LLVMValueRef x) {
   static const double taylor[] = {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
                                   1.0 / 6,    0.5,       1.0,       1.0};
@@ -125,8 +126,9 @@ static LLVMValueRef build_exp(emitter *e, LLVMValueRef x) {
   return LLVMBuildFMul(b, p, power_of_two(e, rest), "exp");
 }
 
-// log(x) = n ln 2 + log(m), m in [sqrt(1/2), sqrt(2)), log(m) = 2 atanh(s) with s = (m - 1) / (m + 1), |s| <= 0.1716:
-// the odd series to s^11 leaves less than 1e-10. Subnormals are scaled by 2^23 first.
+// log(x) = n ln 2 + log(m), m in [sqrt(1/2), sqrt(2)), log(m) = 2 atanh(s) with s = (m - 1) / (m +
+// 1), |s| <= 0.1716: the odd series to s^11 leaves less than 1e-10. Subnormals are scaled by 2^23
+// first.
 static LLVMValueRef build_log(emitter *e, LLVMValueRef x) {
   static const double series[] = {2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3, 2.0};
   uint32_t width = emit_width(x);
@@ -165,7 +167,7 @@ LLVMValueRef emit_flush_subnormal(emitter *e, LLVMValueRef value) {
   return LLVMBuildSelect(e->builder, tiny, emit_constant(e, 0, width), value, "");
 }
 
-// ---- map ops ------------------------------------------------------------------------------------------
+// ---- map ops ------------------------------------------------------------------------------------
 
 static LLVMValueRef build_reciprocal(emitter *e, LLVMValueRef x) {
   return LLVMBuildFDiv(e->builder, emit_constant(e, 1, emit_width(x)), x, "");
@@ -222,14 +224,15 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
   }
 }
 
-// ---- storage ------------------------------------------------------------------------------------------
+// ---- storage ------------------------------------------------------------------------------------
 
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width) {
   LLVMTypeRef scalar = dtype == IR_F32 ? e->f32 : dtype == IR_F16 && e->halves ? e->f16 : e->i16;
   return widened(scalar, width);
 }
 
-// Between f16 and f32 in integers, for CPUs without the instructions: LLVM would call library functions there.
+// Between f16 and f32 in integers, for CPUs without the instructions: LLVM would call library
+// functions there.
 static LLVMValueRef widen_half(emitter *e, LLVMValueRef stored) {
   LLVMBuilderRef b = e->builder;
   uint32_t width = emit_width(stored);
@@ -287,8 +290,9 @@ LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored) {
   return as_float(e, LLVMBuildShl(e->builder, wide, int_constant(e, 16, width), ""));
 }
 
-// Round to nearest even on the upper 16 bits; a NaN keeps its sign and becomes quiet. In integers because
-// LLVM's fptrunc to bfloat calls a library function where the CPU has no instruction for it.
+// Round to nearest even on the upper 16 bits; a NaN keeps its sign and becomes quiet. In integers
+// because LLVM's fptrunc to bfloat calls a library function where the CPU has no instruction for
+// it.
 static LLVMValueRef rounded_bits(emitter *e, LLVMValueRef value) {
   LLVMBuilderRef b = e->builder;
   uint32_t width = emit_width(value);
@@ -320,7 +324,7 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   return LLVMBuildTrunc(e->builder, upper, stored, "");
 }
 
-// ---- pairs --------------------------------------------------------------------------------------------
+// ---- pairs --------------------------------------------------------------------------------------
 
 LLVMValueRef emit_half_of_pairs(emitter *e, LLVMValueRef pairs, bool odd) {
   uint32_t width = emit_width(pairs);

@@ -1,7 +1,8 @@
-// Loads and stores: arguments (the caller's memory, any dtype and stride) and places (our own dense f32 arrays).
+// Loads and stores: arguments (the caller's memory, any dtype and stride) and places (our own dense
+// f32 arrays).
 //
-// All offsets are 64-bit byte offsets. Pointers and strides of arguments do not change during a call, so their
-// loads are marked invariant and leave the loops.
+// All offsets are 64-bit byte offsets. Pointers and strides of arguments do not change during a
+// call, so their loads are marked invariant and leave the loops.
 #include <string.h>
 
 #include "codegen/llvm/emit.h"
@@ -35,7 +36,8 @@ static bool is_last_row(const kir_kernel *kernel, ir_axis axis) {
   return kernel->row_count && kernel->rows[kernel->row_count - 1].index == axis.index;
 }
 
-// Address of the element of the point (of its first lane). Outer row axes are in the pointers already.
+// Address of the element of the point (of its first lane). Outer row axes are in the pointers
+// already.
 static LLVMValueRef argument_address(emitter *e, uint32_t arg, const emit_point *point) {
   const kir_arg *info = &e->kernel->args.data[arg];
   const ir_type *type = &ir_node_of(e->graph, info->value)->type;
@@ -63,7 +65,7 @@ static int32_t lane_position(const emit_point *point, const ir_type *type) {
   return -1;
 }
 
-// ---- loads --------------------------------------------------------------------------------------------
+// ---- loads --------------------------------------------------------------------------------------
 
 static LLVMValueRef load_stored(emitter *e, ir_dtype dtype, uint32_t width, LLVMValueRef address) {
   LLVMTypeRef type = emit_stored_type(e, dtype, width);
@@ -101,12 +103,13 @@ static void prefetch_at(emitter *e, LLVMValueRef address, LLVMValueRef bytes, ui
   emit_intrinsic(e, "llvm.prefetch", e->ptr, arguments, 4);
 }
 
-// How far ahead of this load its argument is prefetched, and is it this sweep's turn for cache line `line` of
-// the step? NULL: it is not prefetched here.
+// How far ahead of this load its argument is prefetched, and is it this sweep's turn for cache line
+// `line` of the step? NULL: it is not prefetched here.
 //
-// Without overlap, while a row is worked on its successors are asked for: each sweep that reads the argument takes
-// every n-th line, into the second level cache, where the next row's first sweep will find it. With overlap the
-// load itself runs a row ahead, and only needs help to run ahead of itself: the hardware stops at page ends.
+// Without overlap, while a row is worked on its successors are asked for: each sweep that reads the
+// argument takes every n-th line, into the second level cache, where the next row's first sweep
+// will find it. With overlap the load itself runs a row ahead, and only needs help to run ahead of
+// itself: the hardware stops at page ends.
 static LLVMValueRef prefetch_offset(emitter *e, uint32_t arg, uint32_t line) {
   const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
   const kir_schedule *schedule = &e->kernel->schedule;
@@ -118,7 +121,8 @@ static LLVMValueRef prefetch_offset(emitter *e, uint32_t arg, uint32_t line) {
   return LLVMBuildMul(e->builder, stride(e, arg, row), emit_i64(e, schedule->prefetch), "");
 }
 
-// One prefetch for each cache line that the vector at `address` begins. Prefetching past the end is harmless.
+// One prefetch for each cache line that the vector at `address` begins. Prefetching past the end is
+// harmless.
 static void prefetch(emitter *e, uint32_t arg, const emit_point *point, LLVMValueRef address) {
   const ir_type *type = &ir_node_of(e->graph, e->kernel->args.data[arg].value)->type;
   uint32_t element = (uint32_t)ir_dtype_size(type->dtype), per_line = 64 / element;
@@ -183,7 +187,7 @@ LLVMValueRef emit_load_argument(emitter *e, ir_value value, const emit_point *po
   return load_half(e, type->dtype, point, argument_address(e, arg, &start));
 }
 
-// ---- places -------------------------------------------------------------------------------------------
+// ---- places -------------------------------------------------------------------------------------
 
 static LLVMValueRef place_address(emitter *e, ir_value value, const emit_point *point) {
   const kir_value *info = &e->kernel->values[value.index];
@@ -236,8 +240,9 @@ static void scatter(emitter *e, LLVMValueRef bits, uint32_t width, LLVMValueRef 
 }
 
 void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMValueRef result) {
-  // A scalar that multiplies a row must not be subnormal (softmax weights of far-off logits are): each product would
-  // take the CPU's slow path, which made a site five times as slow. Rows keep their subnormals.
+  // A scalar that multiplies a row must not be subnormal (softmax weights of far-off logits are):
+  // each product would take the CPU's slow path, which made a site five times as slow. Rows keep
+  // their subnormals.
   if (!e->kernel->values[value.index].row) result = emit_flush_subnormal(e, result);
   LLVMValueRef address = place_address(e, value, point);
   int64_t step = place_lane_step(e, value, point);
@@ -252,7 +257,7 @@ void emit_store_place(emitter *e, ir_value value, const emit_point *point, LLVMV
     scatter(e, result, point->width, address, emit_i64(e, step), sizeof(float));
 }
 
-// ---- results ------------------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
 // The two halves of a pair go to memory together: the even one waits for the odd one.
 static void store_pair(emitter *e, ir_dtype dtype, emit_store even, LLVMValueRef odd) {
@@ -334,7 +339,8 @@ static bool all_vectors(const emitter *e, int32_t arg) {
   return true;
 }
 
-// The stores of a step, argument by argument: one test for all of them whether they may go past the cache.
+// The stores of a step, argument by argument: one test for all of them whether they may go past the
+// cache.
 void emit_flush_stores(emitter *e) {
   for (int32_t arg = 0; arg < (int32_t)e->kernel->args.count; arg++) {
     bool any = false;
@@ -360,8 +366,9 @@ void emit_flush_stores(emitter *e) {
   e->stores.count = 0;
 }
 
-// Non-temporal stores need aligned vectors: every row of the result must start on a cache line, and so must every
-// part of a row that has vectors of its own (the lane loop starts again in each head).
+// Non-temporal stores need aligned vectors: every row of the result must start on a cache line, and
+// so must every part of a row that has vectors of its own (the lane loop starts again in each
+// head).
 static bool parts_start_aligned(const kir_kernel *kernel, const kir_arg *arg) {
   if (arg->unit_position < 0) return true;
   const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;

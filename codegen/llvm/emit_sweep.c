@@ -1,8 +1,9 @@
 // One sweep: its loops, tiles and accumulators.
 //
-// The nest is built from the outside in. A list of points (the tile so far) grows at each loop; where the loops
-// of a root end and those it accumulates over begin, its accumulators are set up, one for each point of the tile, and
-// for a lane loop one for each vector of a step, so that their additions do not wait for each other.
+// The nest is built from the outside in. A list of points (the tile so far) grows at each loop;
+// where the loops of a root end and those it accumulates over begin, its accumulators are set up,
+// one for each point of the tile, and for a lane loop one for each vector of a step, so that their
+// additions do not wait for each other.
 #include <string.h>
 
 #include "codegen/llvm/emit.h"
@@ -26,7 +27,7 @@ typedef struct nest {
 
 static void emit_nest(nest *n, uint32_t depth, const emit_point *points, uint32_t count);
 
-// ---- accumulators -------------------------------------------------------------------------------------
+// ---- accumulators -------------------------------------------------------------------------------
 
 static LLVMValueRef add_alloca(emitter *e, LLVMTypeRef type) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
@@ -110,7 +111,7 @@ static void close_root(nest *n, const root_state *state, const emit_point *point
   emit_flush_stores(n->e);
 }
 
-// ---- the innermost step -------------------------------------------------------------------------------
+// ---- the innermost step -------------------------------------------------------------------------
 
 static void accumulate_root(nest *n, root_state *state, const emit_point *points, uint32_t count) {
   emitter *e = n->e;
@@ -159,7 +160,7 @@ static void emit_step(nest *n, const emit_point *points, uint32_t count) {
   emit_flush_stores(e);
 }
 
-// ---- loops --------------------------------------------------------------------------------------------
+// ---- loops --------------------------------------------------------------------------------------
 
 // Vector `block` of the `blocks` of a step that starts at element `start` of the lane axis.
 static void set_lane(nest *n, emit_point *point, ir_axis axis, LLVMValueRef start, uint32_t block,
@@ -204,7 +205,8 @@ static void emit_tile(nest *n, uint32_t depth, const emit_point *points, uint32_
   emit_nest(n, depth + 1, grown, count * tile);
 }
 
-// low .. high in steps of `tile` indices of `stride` each, then what is left over in one smaller step.
+// low .. high in steps of `tile` indices of `stride` each, then what is left over in one smaller
+// step.
 static void emit_range(nest *n, uint32_t depth, const emit_point *points, uint32_t count,
                        int64_t low, int64_t high, uint32_t tile, uint32_t stride) {
   emitter *e = n->e;
@@ -274,7 +276,7 @@ void emit_sweep(emitter *e, const kir_sweep *sweep) {
   emit_nest(&n, 0, &origin, 1);
 }
 
-// ---- several sweeps in one lane loop ------------------------------------------------------------------
+// ---- several sweeps in one lane loop ------------------------------------------------------------
 
 typedef struct member {
   nest n;

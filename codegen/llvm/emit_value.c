@@ -4,7 +4,7 @@
 
 #include "codegen/llvm/emit.h"
 
-// ---- memo ---------------------------------------------------------------------------------------------
+// ---- memo ---------------------------------------------------------------------------------------
 
 static uint64_t type_axes(const emitter *e, ir_value value) {
   return ir_type_axes(&ir_node_of(e->graph, value)->type);
@@ -72,7 +72,7 @@ void emit_values(emitter *e, ir_value value, const emit_point *points, uint32_t 
     if (!out[i]) out[i] = results[from[i]];
 }
 
-// ---- points through views -----------------------------------------------------------------------------
+// ---- points through views -----------------------------------------------------------------------
 
 // Setting a factor makes what was put together from it stale.
 static void forget_wholes(const kir_kernel *kernel, emit_point *point, ir_axis factor) {
@@ -177,14 +177,15 @@ static void emit_mapped(emitter *e, const ir_node *node, const emit_point *point
   emit_values(e, node->operands[0], moved, count, out);
 }
 
-// ---- concat -------------------------------------------------------------------------------------------
+// ---- concat -------------------------------------------------------------------------------------
 
 static int64_t part_size(emitter *e, const ir_node *node, uint32_t operand) {
   const ir_type *type = &ir_node_of(e->graph, node->operands[operand])->type;
   return ir_type_has(type, node->over[0]) ? e->kernel->axes[node->over[0].index].size : 1;
 }
 
-// An index that may lie in any part: all are read, at an index clamped into the part, and one is chosen.
+// An index that may lie in any part: all are read, at an index clamped into the part, and one is
+// chosen.
 static LLVMValueRef choose_part(emitter *e, const ir_node *node, const emit_point *point) {
   LLVMValueRef index = point->index[node->to[0].index], chosen = NULL;
   int64_t offset = 0;
@@ -239,7 +240,7 @@ static void emit_concat(emitter *e, const ir_node *node, const emit_point *point
     if (!out[j]) out[j] = choose_part(e, node, &points[j]);
 }
 
-// ---- constants ----------------------------------------------------------------------------------------
+// ---- constants ----------------------------------------------------------------------------------
 
 static LLVMValueRef list_constant(emitter *e, ir_value value, const emit_point *point) {
   const ir_node *node = ir_node_of(e->graph, value);
@@ -276,7 +277,7 @@ static void emit_constants(emitter *e, ir_value value, const emit_point *points,
                  : list_constant(e, value, &points[i]);
 }
 
-// ---- map ops ------------------------------------------------------------------------------------------
+// ---- map ops ------------------------------------------------------------------------------------
 
 static void emit_maps(emitter *e, const ir_node *node, const emit_point *points, uint32_t count,
                       LLVMValueRef *out) {
@@ -288,7 +289,7 @@ static void emit_maps(emitter *e, const ir_node *node, const emit_point *points,
     out[i] = emit_round(e, node->type.dtype, emit_map(e, node->op, a[i], b[i]));
 }
 
-// ---- reductions ---------------------------------------------------------------------------------------
+// ---- reductions ---------------------------------------------------------------------------------
 
 LLVMValueRef emit_neutral(emitter *e, ir_op op, uint32_t width) {
   return emit_constant(e, op == IR_REDUCE_MAX ? -INFINITY : 0.0, width);
@@ -353,7 +354,8 @@ static void accumulate(emitter *e, const reduction *r, const emit_point *points,
   }
 }
 
-// `budget`: into how many copies of the innermost step the axes from `depth` on may still be unrolled.
+// `budget`: into how many copies of the innermost step the axes from `depth` on may still be
+// unrolled.
 static void reduce_axis(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
                         const emit_point *points, uint32_t count);
 
@@ -369,7 +371,8 @@ static void reduce_at(emitter *e, const reduction *r, uint32_t depth, int64_t bu
   reduce_axis(e, r, depth + 1, budget, inner, count);
 }
 
-// One piece of the axis, between breaks: short ones are unrolled, long ones loop with the accumulators carried.
+// One piece of the axis, between breaks: short ones are unrolled, long ones loop with the
+// accumulators carried.
 static void reduce_piece(emitter *e, const reduction *r, uint32_t depth, int64_t budget,
                          const emit_point *points, uint32_t count, int64_t low, int64_t high) {
   if (high - low <= budget) {

@@ -1,4 +1,5 @@
-// Objects into this process, through ORC's LLJIT. One LLJIT for each executable: releasing it unloads the code.
+// Objects into this process, through ORC's LLJIT. One LLJIT for each executable: releasing it
+// unloads the code.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ struct cpu_code {
   LLVMOrcLLJITRef jit;
 };
 
-// ORC would print what goes wrong while it links; whoever asks for the symbol learns that it is missing.
+// ORC would print what goes wrong while it links; whoever asks for the symbol learns that it is
+// missing.
 static void drop_report(void *unused, LLVMErrorRef error) {
   (void)unused;
   LLVMConsumeError(error);

@@ -8,9 +8,9 @@
 #include "codegen/llvm/emit.h"
 #include "passes/passes.h"
 
-// Code is emitted vectorised and unrolled already; these clean up addresses, hoist what a loop does not
-// change and turn accumulators into registers. One round of instcombine is enough; LLVM would end the process
-// where a second found more to do.
+// Code is emitted vectorised and unrolled already; these clean up addresses, hoist what a loop does
+// not change and turn accumulators into registers. One round of instcombine is enough; LLVM would
+// end the process where a second found more to do.
 #define COMBINE "instcombine<no-verify-fixpoint>"
 static const char cleanup_passes[] =
     "function(sroa,early-cse<memssa>," COMBINE

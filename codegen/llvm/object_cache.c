@@ -1,6 +1,6 @@
-// The object cache: one file a key, in DIRECTORY/objects. A file is a header with the digest of what follows, then
-// the object. It is written under a unique name and renamed, so readers see all of it or nothing; whatever
-// is wrong with it, it is treated as absent.
+// The object cache: one file a key, in DIRECTORY/objects. A file is a header with the digest of
+// what follows, then the object. It is written under a unique name and renamed, so readers see all
+// of it or nothing; whatever is wrong with it, it is treated as absent.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-// What `--emit report` prints: one block a kernel, figures counted from the kernel IR and read off the assembly.
+// What `--emit report` prints: one block a kernel, figures counted from the kernel IR and read off
+// the assembly.
 #include <string.h>
 
 #include "codegen/llvm/cpu.h"

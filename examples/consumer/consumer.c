@@ -1,5 +1,5 @@
-// A host program in its smallest form: parse, compile for this CPU, run, look at the result. One source gets
-// weight 1, so the mix of a one-source site is that source.
+// A host program in its smallest form: parse, compile for this CPU, run, look at the result. One
+// source gets weight 1, so the mix of a one-source site is that source.
 #include <fathom.h>
 #include <stdio.h>
 #include <string.h>

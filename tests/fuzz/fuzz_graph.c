@@ -1,6 +1,7 @@
-// Bytes as a graph and a schedule: what is well typed must verify, print and parse back, compile for this CPU and
-// compute what the reference computes, wherever its tensors lie. Any other outcome than that or an
-// explicit FATHOM_UNSUPPORTED is a bug, and is reported with the graph and the command line that show it.
+// Bytes as a graph and a schedule: what is well typed must verify, print and parse back, compile
+// for this CPU and compute what the reference computes, wherever its tensors lie. Any other outcome
+// than that or an explicit FATHOM_UNSUPPORTED is a bug, and is reported with the graph and the
+// command line that show it.
 #include <inttypes.h>
 #include <string.h>
 

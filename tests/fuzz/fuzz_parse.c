@@ -1,6 +1,6 @@
-// Any bytes as a file of graphs: the parser, the verifier and the renderer of their reports must cope, and
-// whatever parses must print as text that parses back to the same graph, before and after the verifier has
-// solved its sizes. The same bytes are then read as a schedule.
+// Any bytes as a file of graphs: the parser, the verifier and the renderer of their reports must
+// cope, and whatever parses must print as text that parses back to the same graph, before and after
+// the verifier has solved its sizes. The same bytes are then read as a schedule.
 #include <string.h>
 
 #include "ir/kernel.h"

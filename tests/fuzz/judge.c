@@ -1,6 +1,7 @@
-// The bound is found by Monte Carlo arithmetic (Parker 1997): the reference runs again on a copy of the graph in
-// which every value is multiplied by 1 + noise, noise as large as the roundings a kernel may make there. How
-// far results then move is how far a right kernel may be from the reference, cancellation included.
+// The bound is found by Monte Carlo arithmetic (Parker 1997): the reference runs again on a copy of
+// the graph in which every value is multiplied by 1 + noise, noise as large as the roundings a
+// kernel may make there. How far results then move is how far a right kernel may be from the
+// reference, cancellation included.
 #include "judge.h"
 
 #include <math.h>
@@ -134,7 +135,8 @@ static bool is_number(double x, ir_dtype dtype) {
   return isfinite(dtype == IR_F32 ? (double)(float)x : x);
 }
 
-// ||a - b||, over what is finite in both; infinite when one has a NaN or infinity where the other has not.
+// ||a - b||, over what is finite in both; infinite when one has a NaN or infinity where the other
+// has not.
 static double distance(const double *a, const double *b, size_t count, ir_dtype dtype) {
   double sum = 0.0;
   for (size_t i = 0; i < count; i++) {

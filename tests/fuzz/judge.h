@@ -12,8 +12,9 @@ typedef struct judge_request {
   const fathom_check_options *check;
 } judge_request;
 
-// Runs the graph on inputs of its own and compares every result with the reference, with the bound that the
-// graph's own condition gives. Empty when all are right; else what is wrong with which result.
+// Runs the graph on inputs of its own and compares every result with the reference, with the bound
+// that the graph's own condition gives. Empty when all are right; else what is wrong with which
+// result.
 base_str judge_results(base_arena *arena, fathom_context *context, const judge_request *request);
 
 #endif

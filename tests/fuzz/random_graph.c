@@ -1,5 +1,6 @@
-// The generator behind random_graph.h: parameters, then a number of steps. A step picks operands among the
-// values so far and appends one op, or an idiom of a few; a step that does not fit does nothing.
+// The generator behind random_graph.h: parameters, then a number of steps. A step picks operands
+// among the values so far and appends one op, or an idiom of a few; a step that does not fit does
+// nothing.
 #include "random_graph.h"
 
 #include <assert.h>
@@ -104,8 +105,8 @@ static uint64_t nameable(const maker *m, ir_value value) {
   return axes_of(m, value) & ~m->dynamic;
 }
 
-// An axis of that size outside `taken`: at times one that the graph has already, so that values meet again. A
-// new one whose size follows from the rest need not say it.
+// An axis of that size outside `taken`: at times one that the graph has already, so that values
+// meet again. A new one whose size follows from the rest need not say it.
 static bool target_axis(maker *m, uint64_t taken, int64_t size, bool follows, ir_axis *out) {
   uint64_t alike = 0;
   for (uint32_t i = 0; i < m->graph->axes.count; i++)

@@ -1,9 +1,10 @@
 // random_graph: well-typed, well-conditioned graphs from bytes.
 //
-// Every decision takes a byte, so that a fuzzer that changes one byte changes one decision; when the bytes are
-// used up all decisions are 0, which ends the graph. A graph covers every op but `call`, on small awkward
-// sizes. The range of each value is tracked, and what would be ill-conditioned in f32 (exp of something large, a
-// divisor near 0, log of a negative) is not built: then a wrong number is a wrong kernel.
+// Every decision takes a byte, so that a fuzzer that changes one byte changes one decision; when
+// the bytes are used up all decisions are 0, which ends the graph. A graph covers every op but
+// `call`, on small awkward sizes. The range of each value is tracked, and what would be
+// ill-conditioned in f32 (exp of something large, a divisor near 0, log of a negative) is not
+// built: then a wrong number is a wrong kernel.
 #ifndef FATHOM_TESTS_RANDOM_GRAPH_H
 #define FATHOM_TESTS_RANDOM_GRAPH_H
 
@@ -24,7 +25,8 @@ int64_t random_size(random_bytes *bytes);
 
 // A graph that ir_verify accepts at IR_STAGE_BOUND.
 ir_graph *random_graph_make(base_arena *arena, random_bytes *bytes);
-// Adds a result that sums over a dynamic axis, which makes the axis dependent; false when there is none.
+// Adds a result that sums over a dynamic axis, which makes the axis dependent; false when there is
+// none.
 bool random_graph_break(ir_graph *graph);
 
 #endif

@@ -1,6 +1,6 @@
-// Replays fuzzer inputs without a fuzzing engine: every file given, and every file of every folder given, goes
-// through LLVMFuzzerTestOneInput once. So each build, whatever its compiler, keeps what fuzzing once found
-// fixed. Prints each name first: the last one printed is the culprit of a crash.
+// Replays fuzzer inputs without a fuzzing engine: every file given, and every file of every folder
+// given, goes through LLVMFuzzerTestOneInput once. So each build, whatever its compiler, keeps what
+// fuzzing once found fixed. Prints each name first: the last one printed is the culprit of a crash.
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

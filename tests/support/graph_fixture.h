@@ -1,5 +1,5 @@
-// What cmocka tests of graphs and passes share: an arena and a diagnostic sink, fresh for each test, and graphs from text.
-// Include it instead of cmocka.h.
+// What cmocka tests of graphs and passes share: an arena and a diagnostic sink, fresh for each
+// test, and graphs from text. Include it instead of cmocka.h.
 #ifndef FATHOM_TESTS_GRAPH_FIXTURE_H
 #define FATHOM_TESTS_GRAPH_FIXTURE_H
 

@@ -79,7 +79,7 @@ static void check_array(const double *found, const double *expected, size_t coun
   }
 }
 
-// ---- elementwise -------------------------------------------------------------------------------
+// ---- elementwise --------------------------------------------------------------------------------
 
 static void test_broadcast_by_name(void **state) {
   (void)state;
@@ -139,7 +139,7 @@ static void test_constants(void **state) {
   assert_array(b.out[1], 0.10009765625, 0.10009765625, 0.10009765625);
 }
 
-// ---- rounding ----------------------------------------------------------------------------------
+// ---- rounding -----------------------------------------------------------------------------------
 
 // Nearest-even to bf16 by the integer trick on f32 bits. Inputs here have exact f32 sums.
 static double to_bf16(double x) {
@@ -180,7 +180,7 @@ static void test_rounding_happens_where_a_type_says(void **state) {
   assert_array(b.out[1], 0.75); // not here
 }
 
-// ---- reductions --------------------------------------------------------------------------------
+// ---- reductions ---------------------------------------------------------------------------------
 
 static void test_reductions(void **state) {
   (void)state;
@@ -228,7 +228,7 @@ static void test_rms_norm(void **state) {
   assert_array(b.out[1], 10 / sqrt(25.5), 7 / sqrt(25.5), 30 / sqrt(13), -4 / sqrt(13));
 }
 
-// ---- softmax -----------------------------------------------------------------------------------
+// ---- softmax ------------------------------------------------------------------------------------
 
 static const char softmax_text[] = "graph @g(%z: f32[N=3, T]) {\n"
                                    "  %a = softmax %z over N : f32[N, T]\n"
@@ -277,7 +277,7 @@ static void test_one_source_has_weight_one(void **state) {
   }
 }
 
-// ---- views -------------------------------------------------------------------------------------
+// ---- views --------------------------------------------------------------------------------------
 
 static void test_views(void **state) {
   (void)state;
@@ -324,7 +324,7 @@ static void test_concat_stacks_single_slices(void **state) {
   assert_array(b.out[0], 1, 2, 3, 4, 5, 5);
 }
 
-// ---- whole sites -------------------------------------------------------------------------------
+// ---- whole sites --------------------------------------------------------------------------------
 
 static const char site_text[] =
     "graph @site(%bank: f32[B=3, T, D=8], %partial: f32[T, D], %query: f32[D], %gain: f32[D]) {\n"
@@ -422,7 +422,7 @@ static void test_returned_parameter_is_copied(void **state) {
   assert_array(b.out[1], -1, -2, -3);
 }
 
-// ---- refusals ----------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------
 
 static void test_call_is_unsupported(void **state) {
   (void)state;

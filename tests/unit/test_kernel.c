@@ -1,5 +1,5 @@
-// Kernel IR: schedules as text, what lowering decides for the sites users write, and the rules every kernel obeys:
-// for each variant of tests/variants under several schedules.
+// Kernel IR: schedules as text, what lowering decides for the sites users write, and the rules
+// every kernel obeys: for each variant of tests/variants under several schedules.
 #include "passes/passes.h"
 
 #include "support/graph_fixture.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- schedules ----------------------------------------------------------------------------------------
+// ---- schedules ----------------------------------------------------------------------------------
 
 static const struct {
   const char *name;
@@ -109,7 +109,7 @@ static void test_knobs_are_described(void **state) {
     assert_non_null(strstr(text.data, knobs[i].name));
 }
 
-// ---- lowering a text ----------------------------------------------------------------------------------
+// ---- lowering a text ----------------------------------------------------------------------------
 
 static const ir_graph *fused(const char *text) {
   base_diag_init(&diag, &arena, BASE_STR("test.fir"), base_str_from(text));
@@ -225,7 +225,8 @@ static void test_places_and_levels(void **state) {
   // Without rows: once a launch.
   assert_int_equal(value_of(kernel, "w")->phase, KIR_PREPARE);
   assert_int_equal(value_of(kernel, "w")->place, KIR_SHARED);
-  // Both sums leave the first sweep, the logits and weights follow from them, the mix is kept for its norm.
+  // Both sums leave the first sweep, the logits and weights follow from them, the mix is kept for
+  // its norm.
   assert_int_equal(value_of(kernel, "mean")->place, KIR_SCRATCH);
   assert_int_equal(value_of(kernel, "mean")->level, 0);
   assert_int_equal(value_of(kernel, "a")->level, 1);
@@ -292,7 +293,7 @@ static void test_two_kernels(void **state) {
   assert_false(arg_of(second, "w")->temporary); // it is a result
 }
 
-// ---- rules every kernel obeys -------------------------------------------------------------------------
+// ---- rules every kernel obeys -------------------------------------------------------------------
 
 static const char *current; // the variant being looked at
 
@@ -307,7 +308,8 @@ static bool is_stored(const kir_value *value) {
   return value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
 }
 
-// What is computed in place reads only what earlier sweeps, or earlier roots of this one, have left.
+// What is computed in place reads only what earlier sweeps, or earlier roots of this one, have
+// left.
 static bool reads_are_ready(const kir_kernel *kernel, ir_value value, bool top, const bool *ready) {
   const kir_value *info = &kernel->values[value.index];
   if (info->place == KIR_ARGUMENT && !top) return true;
@@ -401,7 +403,7 @@ static void check_args(const kir_kernel *kernel) {
   }
 }
 
-// ---- variants -----------------------------------------------------------------------------------------
+// ---- variants -----------------------------------------------------------------------------------
 
 static const ir_graph *variant(base_str source) {
   static const struct {

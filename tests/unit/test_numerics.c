@@ -1,6 +1,7 @@
-// What the numerics contract promises beyond error bounds, for every variant of tests/variants, through the public
-// interface: rows are independent and give the same bits wherever and with whomever they are computed, NaN stays in its
-// row, logits of any finite size are harmless, one source has weight 1, and offsets are 64-bit.
+// What the numerics contract promises beyond error bounds, for every variant of tests/variants,
+// through the public interface: rows are independent and give the same bits wherever and with
+// whomever they are computed, NaN stays in its row, logits of any finite size are harmless, one
+// source has weight 1, and offsets are 64-bit.
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -27,7 +28,7 @@
 
 static const char *current = ""; // the variant being looked at
 
-// ---- tensors --------------------------------------------------------------------------------------------
+// ---- tensors ------------------------------------------------------------------------------------
 
 enum { MAX_TENSORS = 24, MAX_RANK = FATHOM_MAX_RANK };
 
@@ -97,7 +98,7 @@ static float draw(void) {
   return (float)(int32_t)(state >> 32) * 0x1p-30f; // in [-2, 2)
 }
 
-// ---- problems: a compiled graph and tensors for it --------------------------------------------------------
+// ---- problems: a compiled graph and tensors for it ----------------------------------------------
 
 typedef struct problem {
   fathom_module *module;
@@ -230,7 +231,7 @@ static void assert_same_results(const problem *p, const tensor *expected, const 
                  (double)get(&found[i], j), (double)get(&expected[i], j), when);
 }
 
-// ---- variants -------------------------------------------------------------------------------------------
+// ---- variants -----------------------------------------------------------------------------------
 
 static char *read_text(const char *path) {
   FILE *file = fopen(path, "rb");
@@ -263,7 +264,7 @@ static void for_each_variant(void (*visit)(const char *text)) {
   closedir(directory);
 }
 
-// ---- rows are independent -------------------------------------------------------------------------------
+// ---- rows are independent -----------------------------------------------------------------------
 
 static const char *const schedules[] = {"", "lanes=0,overlap=0,rows=1", "lanes=1,rows=3"};
 enum { SCHEDULE_COUNT = sizeof schedules / sizeof schedules[0] };
@@ -387,7 +388,7 @@ static void test_nan_source_makes_nan_row(void **unused) {
   }
 }
 
-// ---- extremes -------------------------------------------------------------------------------------------
+// ---- extremes -----------------------------------------------------------------------------------
 
 // Logits up to 1e4: nothing overflows, weights add up to one, and the reference agrees.
 static void test_large_logits(void **unused) {
@@ -452,8 +453,8 @@ static void test_one_source_has_weight_one(void **unused) {
   free(text);
 }
 
-// Infinite logits come out as in PyTorch: a masked source has weight 0; with none left, or with one of +inf, the
-// weights are NaN, and the log-sum-exp is -inf or inf.
+// Infinite logits come out as in PyTorch: a masked source has weight 0; with none left, or with one
+// of +inf, the weights are NaN, and the log-sum-exp is -inf or inf.
 static void test_infinite_logits(void **unused) {
   (void)unused;
   current = "infinite logits";
@@ -496,11 +497,12 @@ static void test_infinite_logits(void **unused) {
   }
 }
 
-// ---- storage types --------------------------------------------------------------------------------------
+// ---- storage types ------------------------------------------------------------------------------
 
 enum { ALL_BITS = 1 << 16, WIDE = 4 * ALL_BITS, LINE = 256 };
 
-// Each number of the type, and around the middle between it and the next one: where rounding to nearest even decides.
+// Each number of the type, and around the middle between it and the next one: where rounding to
+// nearest even decides.
 static void fill_wide(const tensor *wide, const tensor *narrow_widened) {
   for (size_t i = 0; i < ALL_BITS; i++) {
     float here = get(narrow_widened, i), next = get(narrow_widened, (i + 1) % ALL_BITS);
@@ -549,8 +551,8 @@ static void assert_same_casts(const problem *p, const char *cpu) {
   close_tensors(found, p->count);
 }
 
-// Every bf16 and f16 number read, every place where rounding decides written, on CPUs with and without
-// instructions for it.
+// Every bf16 and f16 number read, every place where rounding decides written, on CPUs with and
+// without instructions for it.
 static void test_storage_types_round_to_nearest_even(void **unused) {
   (void)unused;
   static const char *const dtypes[] = {"bf16", "f16"}, *const cpus[] = {"host", "x86-64-v3",
@@ -581,10 +583,10 @@ static void test_storage_types_round_to_nearest_even(void **unused) {
   }
 }
 
-// ---- 64-bit offsets ---------------------------------------------------------------------------------------
+// ---- 64-bit offsets -----------------------------------------------------------------------------
 
-// Moves a tensor to the places it would have among 40,000 tokens of 7168 channels: strides go on, but only
-// three tokens are there, so that little of the memory is touched.
+// Moves a tensor to the places it would have among 40,000 tokens of 7168 channels: strides go on,
+// but only three tokens are there, so that little of the memory is touched.
 static void spread(tensor *t, const int64_t *far_strides) {
   int64_t last = 0;
   for (uint32_t i = 0; i < t->info.rank; i++)
@@ -616,7 +618,8 @@ static void replace(char *at, const char *word) {
     *at = *word;
 }
 
-// N = 9 sources of T = 40,000 tokens: the last one begins 2.58e9 elements and more than 5e9 bytes after the first.
+// N = 9 sources of T = 40,000 tokens: the last one begins 2.58e9 elements and more than 5e9 bytes
+// after the first.
 static void check_far(const char *name, const char *dtype, const int64_t *bank_strides) {
   current = name;
   char *text = variant_text(name);
@@ -657,7 +660,7 @@ static void test_far_offsets(void **unused) {
   check_far("site.fir", "bf16", site);
 }
 
-// ---- a list of slices -----------------------------------------------------------------------------------
+// ---- a list of slices ---------------------------------------------------------------------------
 
 static void check_slices(const char *text) {
   problem p;
@@ -704,7 +707,7 @@ static void test_slices_give_the_same_bits(void **unused) {
   for_each_variant(check_slices);
 }
 
-// ---- threads --------------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------
 
 static void check_thread_counts(const char *text) {
   static const uint32_t counts[] = {1, 2, 3, 8};

@@ -121,8 +121,8 @@ static void test_every_allocation_can_fail(void **state) {
   every_allocation_can_fail("interp");
 }
 
-// LLVM's own memory is its own; ours may run out at any moment between its calls, and nothing of it may leak
-// (the asan build looks).
+// LLVM's own memory is its own; ours may run out at any moment between its calls, and nothing of it
+// may leak (the asan build looks).
 static void test_every_allocation_of_the_cpu_target_can_fail(void **state) {
   (void)state;
   fathom_context_options options = FATHOM_INIT(options);

@@ -1,7 +1,9 @@
-// Passes: what a graph computes stays what it is, bit by bit for canonicalize, and the manager's promises.
+// Passes: what a graph computes stays what it is, bit by bit for canonicalize, and the manager's
+// promises.
 //
-// The text each pass makes is in tests/lit/passes; here graphs are evaluated before and after. Variants are the files
-// of tests/variants, with bf16 and f16 read as f32: then nothing rounds, and the reference compares in f64.
+// The text each pass makes is in tests/lit/passes; here graphs are evaluated before and after.
+// Variants are the files of tests/variants, with bf16 and f16 read as f32: then nothing rounds, and
+// the reference compares in f64.
 #include "passes/passes.h"
 
 #include "support/graph_fixture.h"
@@ -23,7 +25,7 @@ static ir_graph *run_passes(const ir_graph *graph, const char *pipeline) {
   return result;
 }
 
-// ---- random numbers -----------------------------------------------------------------------------------
+// ---- random numbers -----------------------------------------------------------------------------
 
 static uint64_t seed;
 
@@ -35,7 +37,7 @@ static uint32_t draw(uint32_t below) {
 static const double specials[] = {0.0, -0.0, NAN, INFINITY, -INFINITY, 1.0, -1.0, 1e-30, 3e38};
 enum { SPECIAL_COUNT = sizeof specials / sizeof specials[0] };
 
-// ---- evaluation ---------------------------------------------------------------------------------------
+// ---- evaluation ---------------------------------------------------------------------------------
 
 typedef struct values {
   double *data[8];
@@ -52,8 +54,8 @@ static size_t elements(const ir_graph *graph, ir_value value, const int64_t *siz
   return count;
 }
 
-// The results for inputs that depend on the parameters' order and `inputs_seed` only. With `special`, one input
-// in three is a zero, an infinity, a NaN or the like.
+// The results for inputs that depend on the parameters' order and `inputs_seed` only. With
+// `special`, one input in three is a zero, an infinity, a NaN or the like.
 static values evaluate(const ir_graph *graph, uint64_t inputs_seed, bool special) {
   int64_t *sizes = base_new_array(&arena, int64_t, graph->axes.count);
   for (uint32_t i = 0; i < graph->axes.count; i++) {
@@ -96,7 +98,7 @@ static void assert_same_bits(const ir_graph *before, const ir_graph *after, cons
   }
 }
 
-// ---- canonicalize, rule by rule -----------------------------------------------------------------------
+// ---- canonicalize, rule by rule -----------------------------------------------------------------
 
 // %x stands for the operand. What a rule removes is named %q.
 static const struct {
@@ -246,7 +248,7 @@ static void test_folding_rounds_as_typed(void **state) {
   assert_int_equal(result->nodes.count, 3); // x, the constant, y
 }
 
-// ---- all passes, all variants -------------------------------------------------------------------------
+// ---- all passes, all variants -------------------------------------------------------------------
 
 typedef struct binding {
   const char *axis;
@@ -366,7 +368,7 @@ static void test_results_keep_names(void **state) {
   for_each_variant(check_results_keep_names);
 }
 
-// ---- numbers the passes must get right ----------------------------------------------------------------
+// ---- numbers the passes must get right ----------------------------------------------------------
 
 static void test_softmax_of_extreme_logits(void **state) {
   (void)state;
@@ -394,7 +396,7 @@ static void test_softmax_of_extreme_logits(void **state) {
   }
 }
 
-// ---- the manager --------------------------------------------------------------------------------------
+// ---- the manager --------------------------------------------------------------------------------
 
 static void test_table(void **state) {
   (void)state;

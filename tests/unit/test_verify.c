@@ -27,7 +27,7 @@ static int64_t size_of(const ir_graph *graph, const char *name) {
   return ir_axis_size(graph, axis);
 }
 
-// ---- invalid files -----------------------------------------------------------------------------
+// ---- invalid files ------------------------------------------------------------------------------
 
 // Checks one file against its EXPECT lines, each a part of the rendered report; one line an error.
 static void check_invalid_file(const char *path, const char *name) {
@@ -70,7 +70,7 @@ static void test_invalid_files(void **state) {
   assert_true(files > 10);
 }
 
-// ---- graphs only the builder can make ----------------------------------------------------------
+// ---- graphs only the builder can make -----------------------------------------------------------
 
 typedef struct sample { // %z = dot %k, %q over D : f32[T], one result
   ir_graph *graph;
@@ -208,7 +208,7 @@ static void test_type_errors_of_built_nodes_name_the_value(void **state) {
   assert_rejected(s.graph, IR_STAGE_PARSED, "%z: expected dot to give axes [T], found f32[T, D]");
 }
 
-// ---- stages ------------------------------------------------------------------------------------
+// ---- stages -------------------------------------------------------------------------------------
 
 static void test_stage_bound(void **state) {
   (void)state;
@@ -254,7 +254,7 @@ static void test_stage_fused(void **state) {
   assert_rejected(s.graph, IR_STAGE_FUSED, "%q: expected no kernel (-1) for param, found 0");
 }
 
-// ---- sizes -------------------------------------------------------------------------------------
+// ---- sizes --------------------------------------------------------------------------------------
 
 static void test_sizes_are_derived(void **state) {
   (void)state;
@@ -363,7 +363,7 @@ static void test_bind(void **state) {
   }
 }
 
-// ---- hash and equality -------------------------------------------------------------------------
+// ---- hash and equality --------------------------------------------------------------------------
 
 static base_hash hash_of(const char *text) {
   return ir_hash(verified(text, IR_STAGE_PARSED));
