@@ -43,7 +43,7 @@ static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uin
   if ((int32_t)i == sweep->lane) return sweep->scalar ? 1 : schedule->unroll;
   if (is_accumulated(sweep, i))
     return axis->hidden ? schedule->unroll : sweep->scalar ? schedule->mix_unroll : 1;
-  if (axis->hidden) return 1;
+  if (axis->hidden || axis->head) return 1; // nothing is shared between their indices
   return axis->source ? schedule->source_tile : schedule->query_tile;
 }
 

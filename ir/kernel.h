@@ -67,6 +67,7 @@ typedef struct kir_value {
 typedef struct kir_axis {
   int64_t size;
   bool row, hidden, source; // source: mixed over, or put together by concat
+  bool head; // a factor of a hidden axis that is not hidden itself: each index has rows of its own
   // split_axis and merge_axes are index arithmetic: an axis that is split somewhere in the kernel
   // is iterated through its factors (outermost first) everywhere.
   uint32_t factor_count;

@@ -43,25 +43,24 @@ static void print_name(base_str name, base_text *out) {
   base_text_append(out, name.data, name.length);
 }
 
-static void print_axes(const ir_graph *graph, uint32_t count, const ir_axis *axes, base_text *out) {
+// `sized` has a flag for each axis whose size has been printed, or is printed elsewhere; NULL prints
+// no sizes.
+static void print_axes(const ir_graph *graph, uint32_t count, const ir_axis *axes, bool *sized,
+                       base_text *out) {
   for (uint32_t i = 0; i < count; i++) {
+    const uint32_t index = axes[i].index;
+    const ir_axis_info *axis = &graph->axes.data[index];
     if (i > 0) base_text_append(out, ", ", 2);
-    print_name(graph->axes.data[axes[i].index].name, out);
+    print_name(axis->name, out);
+    if (!sized || sized[index]) continue;
+    sized[index] = true;
+    if (axis->size != IR_DYNAMIC) base_text_printf(out, "=%lld", (long long)axis->size);
   }
 }
 
-// `sized` has a flag for each axis whose size has been printed; NULL prints no sizes.
 static void print_type(const ir_graph *graph, const ir_type *type, bool *sized, base_text *out) {
   base_text_printf(out, "%s[", ir_dtype_name(type->dtype));
-  for (uint32_t i = 0; i < type->rank; i++) {
-    const uint32_t index = type->axes[i].index;
-    if (i > 0) base_text_append(out, ", ", 2);
-    print_axes(graph, 1, &type->axes[i], out);
-    if (!sized || sized[index]) continue;
-    sized[index] = true;
-    const int64_t size = graph->axes.data[index].size;
-    if (size != IR_DYNAMIC) base_text_printf(out, "=%lld", (long long)size);
-  }
+  print_axes(graph, type->rank, type->axes, sized, out);
   base_text_append(out, "]", 1);
 }
 
@@ -80,10 +79,10 @@ static void print_values(const ir_graph *graph, uint32_t count, const ir_value *
 }
 
 static void print_clause(const ir_graph *graph, const char *keyword, uint32_t count,
-                         const ir_axis *axes, base_text *out) {
+                         const ir_axis *axes, bool *sized, base_text *out) {
   if (count == 0) return;
   base_text_printf(out, " %s ", keyword);
-  print_axes(graph, count, axes, out);
+  print_axes(graph, count, axes, sized, out);
 }
 
 static void print_constant(const ir_node *node, base_text *out) {
@@ -127,7 +126,8 @@ static void print_attributes(const ir_node *node, base_text *out) {
 }
 
 // All of a statement but its type.
-static void print_computation(const ir_graph *graph, const ir_node *node, base_text *out) {
+static void print_computation(const ir_graph *graph, const ir_node *node, bool *sized,
+                              base_text *out) {
   base_text_append(out, "%", 1);
   print_name(node->name, out);
   base_text_printf(out, " = %s", ir_op_get(node->op)->keyword);
@@ -136,8 +136,8 @@ static void print_computation(const ir_graph *graph, const ir_node *node, base_t
     print_name(node->callee, out);
   }
   print_values(graph, node->operand_count, node->operands, out);
-  print_clause(graph, "over", node->over_count, node->over, out);
-  print_clause(graph, "to", node->to_count, node->to, out);
+  print_clause(graph, "over", node->over_count, node->over, sized, out);
+  print_clause(graph, "to", node->to_count, node->to, sized, out);
   print_attributes(node, out);
 }
 
@@ -148,7 +148,7 @@ static void print_param(const ir_graph *graph, const ir_node *node, bool *sized,
   print_type(graph, &node->type, sized, out);
   if (!node->has_layout) return;
   base_text_append(out, " layout(", 8);
-  print_axes(graph, node->type.rank, node->layout, out);
+  print_axes(graph, node->type.rank, node->layout, NULL, out);
   base_text_append(out, ")", 1);
 }
 
@@ -158,7 +158,7 @@ void ir_print_node(const ir_graph *graph, ir_value value, base_text *out) {
     print_param(graph, node, NULL, out);
     return;
   }
-  print_computation(graph, node, out);
+  print_computation(graph, node, NULL, out);
   base_text_append(out, " : ", 3);
   print_type(graph, &node->type, NULL, out);
 }
@@ -189,14 +189,25 @@ static void print_head(const ir_graph *graph, bool *sized, base_text *out) {
   base_text_append(out, ") {\n", 4);
 }
 
+// Sizes stand in types. Only an axis that no type has, such as one that single slices are put
+// together over, has its size in a clause.
+static bool *axes_of_types(const ir_graph *graph, base_arena *arena) {
+  bool *found = base_new_array(arena, bool, graph->axes.count);
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    for (uint32_t j = 0; j < graph->nodes.data[i].type.rank; j++)
+      found[graph->nodes.data[i].type.axes[j].index] = true;
+  return found;
+}
+
 void ir_print(const ir_graph *graph, base_text *out) {
   bool *sized = base_new_array(out->arena, bool, graph->axes.count);
+  bool *clauses_sized = axes_of_types(graph, out->arena);
   print_head(graph, sized, out);
   for (uint32_t i = graph->param_count; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
     const size_t line_start = out->length;
     base_text_append(out, "  ", 2);
-    print_computation(graph, node, out);
+    print_computation(graph, node, clauses_sized, out);
     const size_t width = out->length - line_start;
     base_text_printf(out, "%*s : ", width < TYPE_COLUMN ? (int)(TYPE_COLUMN - width) : 0, "");
     print_type(graph, &node->type, sized, out);

@@ -87,7 +87,7 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
   kernel->values = base_new_array(graph->arena, kir_value, graph->nodes.count);
   pass_lowering lowering = {.kernel = kernel, .graph = graph, .arena = graph->arena, .diag = diag};
   lowering.member = base_new_array(graph->arena, bool, graph->nodes.count);
-  lowering.packed = base_new_array(graph->arena, bool, graph->nodes.count);
+  lowering.packed = base_new_array(graph->arena, uint64_t, graph->nodes.count);
   for (uint32_t i = 0; i < graph->nodes.count; i++)
     lowering.member[i] = graph->nodes.data[i].kernel == index;
   lowering.rows = pass_row_axes(graph, index);

@@ -14,7 +14,8 @@ typedef struct pass_lowering {
   base_diag *diag;
   uint64_t rows, hidden;
   bool *member; // nodes of this kernel
-  bool *packed; // values copied to shared memory with queries innermost (schedule lanes=1)
+  // Of values copied to shared memory with queries innermost (schedule lanes=1): the query axes.
+  uint64_t *packed;
 } pass_lowering;
 
 void pass_lower_axes(pass_lowering *lowering);

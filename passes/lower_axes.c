@@ -151,6 +151,15 @@ static void find_sources(pass_lowering *lowering) {
   }
 }
 
+static void find_heads(pass_lowering *lowering) {
+  kir_axis *axes = lowering->kernel->axes;
+  for (uint32_t i = 0; i < lowering->graph->axes.count; i++)
+    for (uint32_t j = 0; j < axes[i].factor_count && axes[i].hidden; j++) {
+      kir_axis *factor = &axes[axes[i].factors[j].index];
+      factor->head = !factor->hidden;
+    }
+}
+
 void pass_lower_axes(pass_lowering *lowering) {
   kir_kernel *kernel = lowering->kernel;
   for (uint32_t i = 0; i < lowering->graph->axes.count; i++) {
@@ -161,4 +170,5 @@ void pass_lower_axes(pass_lowering *lowering) {
   find_factors(lowering);
   find_breaks(lowering);
   find_sources(lowering);
+  find_heads(lowering);
 }

@@ -78,9 +78,8 @@ int32_t pass_lane(const pass_lowering *lowering, ir_value value, const ir_axis *
     const ir_node *node = ir_node_of(lowering->graph, value);
     for (int32_t i = (int32_t)count - 1; i >= 0; i--)
       for (uint32_t j = 0; j < node->operand_count; j++)
-        if (lowering->packed[node->operands[j].index] &&
-            ir_type_has(&ir_node_of(lowering->graph, node->operands[j])->type, axes[i]) &&
-            ir_type_has(&node->type, axes[i]))
+        if (lowering->packed[node->operands[j].index] & ir_axis_bit(axes[i]) &
+            ir_type_axes(&node->type))
           return i;
   }
   for (int32_t i = (int32_t)count - 1; i >= 0; i--)

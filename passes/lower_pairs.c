@@ -26,7 +26,7 @@ static bool order_is_free(const pass_lowering *lowering) {
   if (!lowering->hidden || (lowering->hidden & (lowering->hidden - 1))) return false;
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
-    if (lowering->packed[i]) return false;
+    if (lowering->packed[i] != 0) return false;
     if (lowering->member[i] && (views_hidden(lowering, node) || lists_hidden(lowering, node)))
       return false;
   }

@@ -26,7 +26,7 @@ static void find_packed(pass_lowering *lowering) {
       uint64_t queries = own & ~other & ~lowering->hidden & ir_type_axes(&node->type);
       const ir_node *operand = ir_node_of(lowering->graph, node->operands[j]);
       if (queries && !(own & lowering->rows) && operand->op != IR_CONSTANT)
-        lowering->packed[node->operands[j].index] = true;
+        lowering->packed[node->operands[j].index] |= queries;
     }
   }
 }
@@ -145,7 +145,7 @@ static bool *find_cuts(const pass_lowering *lowering) {
 static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage *use, bool dear) {
   const ir_node *node = &lowering->graph->nodes.data[index];
   const kir_value *value = &lowering->kernel->values[index];
-  if (lowering->packed[index]) return true;
+  if (lowering->packed[index] != 0) return true;
   if (!lowering->member[index]) return false;
   bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
   if (pass_is_staged(lowering, (ir_value){index})) return true;
@@ -174,7 +174,7 @@ static void choose_places(pass_lowering *lowering) {
 // ---- storage ------------------------------------------------------------------------------------
 
 static bool wants_queries_innermost(const pass_lowering *lowering, uint32_t index, ir_axis axis) {
-  return lowering->packed[index] && !lowering->kernel->axes[axis.index].hidden;
+  return (lowering->packed[index] & ir_axis_bit(axis)) != 0;
 }
 
 static void order_axes(pass_lowering *lowering, uint32_t index) {

@@ -152,7 +152,7 @@ static bool set_axes(maker *m, ir_node *node, uint64_t dropped) {
     uint32_t count = own ? node->to_count : from->rank;
     for (uint32_t j = 0; j < count; j++) {
       uint64_t bit = ir_axis_bit(axes[j]);
-      if ((have | dropped) & bit) continue;
+      if ((own ? have : have | dropped) & bit) continue;
       if (type->rank == IR_MAX_RANK) return false;
       have |= bit;
       type->axes[type->rank++] = axes[j];
@@ -547,6 +547,9 @@ static bool step_concat(maker *m) {
   if (!own) return false;
   ir_node node = {.op = IR_CONCAT, .operands = operands, .over_count = 1, .to_count = 1};
   node.over[0] = pick_axis(m, own);
+  if (random_rarely(m->bytes, 8) && // an axis of which all operands are slices
+      !target_axis(m, UINT64_MAX, random_size(m->bytes), false, &node.over[0]))
+    return false;
   range r = range_of(m, first);
   int64_t size = 0;
   uint32_t count = 1 + pick(m, 5);
