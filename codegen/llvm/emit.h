@@ -48,10 +48,10 @@ typedef struct emitter {
   LLVMBuilderRef builder;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, ptr;
   uint32_t width; // f32 lanes of a full vector
-  int64_t
-      mix_budget; // what mixes may unroll here: one inside another shares the schedule's mix_unroll with it
   bool x86;
   bool halves; // the CPU converts f16
+  // Into how many copies mixes may still be unrolled: nested ones share the schedule's mix_unroll.
+  int64_t mix_budget;
   // The function being emitted.
   LLVMValueRef function, pointers, strides, shared, scratch, row, end;
   LLVMBasicBlockRef entry;  // where allocas go
@@ -60,19 +60,25 @@ typedef struct emitter {
   // share of the cache lines of the rows ahead, so that the memory is busy all the time.
   uint32_t *prefetch_parts, *prefetch_part;
   bool running_ahead; // the sweep works on the next row
-  int32_t
-      idle_argument; // whose rows after the next a sweep that reads no memory prefetches; -1: none
+  // Whose rows after the next a sweep that reads no memory prefetches; -1: none.
+  int32_t idle_argument;
   BASE_VECTOR(emit_memo) memo;
   BASE_VECTOR(emit_store) stores; // of the current step, until emit_flush_stores
 } emitter;
 
 // ---- kernels (emit_kernel.c) --------------------------------------------------------------------
 
-// Adds to the module `void BODY(ptr pointers, ptr strides, i64 begin, i64 end, ptr shared, ptr
-// scratch)` and, unless `prepare` is NULL, `void PREPARE(ptr pointers, ptr strides, ptr shared, ptr
-// scratch)`.
+// What the code is for.
+typedef struct emit_target {
+  uint32_t width; // f32 lanes of a full vector
+  bool x86;
+  bool halves; // the CPU converts f16
+} emit_target;
+
+// Adds to the module the functions rt_body and rt_prepare describe, under these names; no second
+// one when `prepare` is NULL.
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
-                 const char *body, const char *prepare, uint32_t width, bool x86, bool halves);
+                 const char *body, const char *prepare, const emit_target *target);
 
 // ---- sweeps (emit_sweep.c) ----------------------------------------------------------------------
 

@@ -199,17 +199,17 @@ static void release_builder(void *object) {
 }
 
 void emit_kernel(base_arena *arena, LLVMModuleRef module, const kir_kernel *kernel,
-                 const char *body, const char *prepare, uint32_t width, bool x86, bool halves) {
+                 const char *body, const char *prepare, const emit_target *target) {
   emitter *e = base_new(arena, emitter);
   e->arena = arena;
   e->kernel = kernel;
   e->graph = kernel->graph;
   e->module = module;
   e->context = LLVMGetModuleContext(module);
-  e->width = width;
+  e->width = target->width;
   e->mix_budget = kernel->schedule.mix_unroll;
-  e->x86 = x86;
-  e->halves = halves;
+  e->x86 = target->x86;
+  e->halves = target->halves;
   set_types(e);
   e->builder = LLVMCreateBuilderInContext(e->context);
   base_defer(arena, release_builder, e->builder);

@@ -125,8 +125,10 @@ LLVMModuleRef cpu_build_module(base_arena *arena, const cpu_plan *plan, const cp
   LLVMSetTarget(module, machine->triple);
   for (uint32_t i = 0; i < plan->kernel_count; i++) {
     const cpu_kernel *kernel = &plan->kernels[i];
-    emit_kernel(arena, module, kernel->kernel, kernel->body, kernel->prepare,
-                vector_width(kernel->kernel, machine), machine->x86, machine->halves);
+    emit_target target = {.width = vector_width(kernel->kernel, machine),
+                          .x86 = machine->x86,
+                          .halves = machine->halves};
+    emit_kernel(arena, module, kernel->kernel, kernel->body, kernel->prepare, &target);
   }
   if (!verify_module(module, arena, diag) || !optimise(module, machine, arena, diag)) return NULL;
   return module;
