@@ -193,8 +193,7 @@ static double *find_moves(run *r, uint64_t *state) {
 
 // ---- the verdict --------------------------------------------------------------------------------
 
-static void execute(run *r, fathom_context *context, const fathom_executable *executable) {
-  (void)context;
+static void execute(run *r, const fathom_executable *executable) {
   size_t bytes;
   fathom_status status = fathom_workspace_size(executable, r->args, r->count, NULL, &bytes);
   FUZZ_REQUIRE(status == FATHOM_OK, "%s", fathom_error_text());
@@ -243,7 +242,7 @@ base_str judge_results(base_arena *arena, fathom_context *context, const judge_r
   for (uint32_t seed = 0; seed < SEEDS && verdict.length == 0; seed++) {
     double largest_logit = 0.0;
     place_tensors(&r, &state);
-    execute(&r, context, executable);
+    execute(&r, executable);
     interpret(&r, r.graph, (const double *const *)r.values, r.values + r.graph->param_count,
               &largest_logit);
     verdict = compare(&r, &state, largest_logit);
