@@ -188,7 +188,8 @@ uint64_t ir_independent_axes(const ir_graph *graph);
 // ---- text ---------------------------------------------------------------------------------------
 
 // Parses a file of graphs. Goes on after an error, so that one run reports all; NULL when there was
-// one. Only syntax, names and clauses are checked here; call ir_verify next.
+// one. Syntax, names and clauses are checked here, and when that finds errors also the types of what
+// is sound; call ir_verify next.
 ir_module *ir_parse(base_arena *arena, base_str text, base_diag *diag);
 // The graph as text that parses back to the same graph.
 void ir_print(const ir_graph *graph, base_text *out);
@@ -208,6 +209,9 @@ typedef enum ir_stage {
 // Solves the axes, then checks the graph; every broken rule is reported with its place. True when
 // clean.
 bool ir_verify(ir_graph *graph, ir_stage stage, base_diag *diag);
+// The same for a graph some of whose nodes and results are missing, because their text is wrong:
+// checks the nodes that are there, types included.
+bool ir_verify_part(ir_graph *graph, base_diag *diag);
 
 // ---- hash ---------------------------------------------------------------------------------------
 

@@ -12,12 +12,16 @@
 
 enum { MOST_ERRORS = 100, LONGEST_QUOTE = 60 };
 
+// Stands for a value whose definition went wrong. What uses it is left out of the graph without a
+// word, so that the rest can still be checked.
+static const ir_value lost = {UINT32_MAX};
+
 // ---- names --------------------------------------------------------------------------------------
 
 typedef struct definition {
   base_str name; // terminated
   base_loc loc;
-  ir_value value; // of no meaning after an error in the definition
+  ir_value value; // `lost` after an error in the definition
 } definition;
 
 // Definitions in order, and an open-addressing index by name.
@@ -335,6 +339,7 @@ static bool parse_layout(parser *p, ir_node *node) {
 
 static bool parse_param(parser *p) {
   const ir_token name = p->token;
+  const uint32_t errors = p->errors;
   if (!expect(p, IR_TOKEN_VALUE, "a parameter such as %x: f32[T, D]")) {
     p->names_lost = true;
     return false;
@@ -344,7 +349,9 @@ static bool parse_param(parser *p) {
   const bool whole = expect(p, ':', "':' and the type") &&
                      parse_type(p, &node.type, &node.type_loc) &&
                      (!at_word(p, "layout") || parse_layout(p, &node));
-  define(p, &p->values, &name, (ir_value){p->graph->nodes.count});
+  const bool sound = p->errors == errors;
+  define(p, &p->values, &name, sound ? (ir_value){p->graph->nodes.count} : lost);
+  if (!sound) return whole;
   node.name = base_str_copy(p->arena, bare(name.text));
   base_push(p->arena, &p->graph->nodes, node);
   p->graph->param_count++;
@@ -383,7 +390,7 @@ static void parse_operand(parser *p, value_list *values, loc_list *locs) {
   const base_str name = bare(p->token.text);
   const definition *found = name_find(&p->values, name);
   if (!found) base_push(p->arena, &p->unknown, (use){name, p->token.loc});
-  base_push(p->arena, values, found ? found->value : (ir_value){0});
+  base_push(p->arena, values, found ? found->value : lost);
   base_push(p->arena, locs, p->token.loc);
   advance(p);
 }
@@ -661,8 +668,11 @@ static void parse_statement(parser *p) {
   advance(p);
   ir_node node = {.kernel = IR_NO_KERNEL};
   if (!expect(p, '=', "'=' and an op") || !parse_computation(p, &node)) skip_statement(p);
-  define(p, &p->values, &name, (ir_value){p->graph->nodes.count});
-  if (p->errors != errors) return;
+  bool sound = p->errors == errors;
+  for (uint32_t i = 0; i < node.operand_count && sound; i++)
+    sound = node.operands[i].index != lost.index;
+  define(p, &p->values, &name, sound ? (ir_value){p->graph->nodes.count} : lost);
+  if (!sound) return;
   node.name = base_str_copy(p->arena, bare(name.text));
   base_push(p->arena, &p->graph->nodes, node);
 }
@@ -676,7 +686,7 @@ static void parse_return(parser *p) {
   loc_list locs = {0};
   if (!parse_values(p, "a value such as %y after 'return'", &results, &locs)) skip_statement(p);
   for (uint32_t i = 0; i < results.count; i++)
-    ir_build_result(p->graph, results.data[i]);
+    if (results.data[i].index != lost.index) ir_build_result(p->graph, results.data[i]);
   p->graph->result_locs = locs.data;
 }
 
@@ -789,5 +799,8 @@ ir_module *ir_parse(base_arena *arena, base_str text, base_diag *diag) {
   } while (p.token.kind != IR_TOKEN_END);
   if (p.full)
     base_error(diag, (base_loc){0}, "more than %d errors; the rest is not reported", MOST_ERRORS);
-  return p.errors == 0 ? module : NULL;
+  if (p.errors == 0) return module;
+  for (uint32_t i = 0; i < module->graphs.count && !p.full; i++)
+    ir_verify_part(module->graphs.data[i], diag);
+  return NULL;
 }

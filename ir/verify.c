@@ -377,12 +377,27 @@ static void check_fused(const verifier *v, const ir_node *node) {
   }
 }
 
+static void check_forms(const verifier *v) {
+  check_axis_table(v);
+  for (uint32_t i = 0; i < v->graph->nodes.count; i++)
+    check_node_form(v, i);
+}
+
+bool ir_verify_part(ir_graph *graph, base_diag *diag) {
+  uint32_t errors = diag->error_count;
+  verifier v = {.graph = graph, .diag = diag};
+  check_forms(&v);
+  if (diag->error_count != errors) return false;
+  ir_solve_axes(graph, diag);
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    check_node_type(&v, &graph->nodes.data[i]);
+  return diag->error_count == errors;
+}
+
 bool ir_verify(ir_graph *graph, ir_stage stage, base_diag *diag) {
   uint32_t errors = diag->error_count;
   verifier v = {.graph = graph, .diag = diag};
-  check_axis_table(&v);
-  for (uint32_t i = 0; i < graph->nodes.count; i++)
-    check_node_form(&v, i);
+  check_forms(&v);
   check_interface(&v);
   if (diag->error_count != errors) return false;
 
