@@ -4,6 +4,8 @@
 // must end before they can be used), scalars that several users or a sweep read, values without
 // rows that rows use, and row values that are dear to compute and wanted by more than one sweep.
 // All else is computed where it is used.
+#include <string.h>
+
 #include "passes/lower.h"
 
 // ---- packing ------------------------------------------------------------------------------------
@@ -59,6 +61,7 @@ typedef struct usage {
   uint64_t site;        // the one sweep that evaluates it; 0 for none
   bool many_sites;      // more than one does
   bool by_row, by_body; // a row sweep needs it; the body needs it
+  uint64_t around;      // axes of the loops it is evaluated in, refined: sweeps' and mixes'
 } usage;
 
 static uint64_t site_of(const pass_lowering *lowering, uint32_t index) {
@@ -82,10 +85,31 @@ static bool is_root(const kir_value *value) {
   return value->place == KIR_SHARED || value->place == KIR_SCRATCH || value->store_arg >= 0;
 }
 
+static uint64_t refined_set(const pass_lowering *lowering, uint32_t count, const ir_axis *axes) {
+  ir_type type = {.rank = count};
+  memcpy(type.axes, axes, count * sizeof *axes);
+  ir_axis refined[KIR_MAX_LOOPS];
+  return ir_axes_set(kir_refine(lowering->kernel, &type, refined, 0), refined);
+}
+
+// The loops a user evaluates its operands in: those of its sweep, when it has one, and those over what a mix
+// sums at one point.
+static uint64_t loops_of(const pass_lowering *lowering, uint32_t index) {
+  const ir_node *node = &lowering->graph->nodes.data[index];
+  const kir_value *value = &lowering->kernel->values[index];
+  uint64_t accumulates, loops = 0;
+  ir_axis axes[KIR_MAX_LOOPS];
+  if (is_root(value))
+    loops = ir_axes_set(pass_domain(lowering, (ir_value){index}, axes, &accumulates), axes);
+  if (pass_is_reduction(node)) loops |= refined_set(lowering, node->over_count, node->over);
+  return loops;
+}
+
 static void add_use(const pass_lowering *lowering, usage *uses, uint32_t user, uint32_t operand) {
   const kir_value *value = &lowering->kernel->values[user];
   usage *use = &uses[operand];
   use->count++;
+  use->around |= loops_of(lowering, user);
   bool row_user = value->row || pass_is_staged(lowering, (ir_value){user});
   if (is_root(value)) {
     add_site(use, site_of(lowering, user));
@@ -95,6 +119,7 @@ static void add_use(const pass_lowering *lowering, usage *uses, uint32_t user, u
   if (value->place == KIR_INLINE) {
     add_site(use, uses[user].site);
     use->many_sites |= uses[user].many_sites;
+    use->around |= uses[user].around;
     use->by_row |= row_user || uses[user].by_row;
     use->by_body |= value->phase == KIR_BODY || uses[user].by_body;
   }
@@ -150,6 +175,9 @@ static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage
   bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
   if (pass_is_staged(lowering, (ir_value){index})) return true;
   if (!value->row) return pass_is_reduction(node) || (!view && (use->count > 1 || use->by_row));
+  // In loops over other axes than its own a mix would be summed again for each of their indices.
+  uint64_t own = refined_set(lowering, node->type.rank, node->type.axes);
+  if (pass_is_reduction(node) && (use->around & ~own)) return true;
   if (value->phase == KIR_PREPARE) return !view && use->by_body;
   return !view && use->many_sites && dear;
 }
