@@ -65,3 +65,9 @@ ir_graph *ir_graph_derive(const ir_graph *graph) {
   derived->return_loc = graph->return_loc;
   return derived;
 }
+
+bool ir_is_result(const ir_graph *graph, ir_value value) {
+  for (uint32_t i = 0; i < graph->results.count; i++)
+    if (graph->results.data[i].index == value.index) return true;
+  return false;
+}

@@ -147,6 +147,7 @@ typedef struct ir_module {
 } ir_module;
 
 const ir_node *ir_node_of(const ir_graph *graph, ir_value value);
+bool ir_is_result(const ir_graph *graph, ir_value value); // is it returned?
 bool ir_param_find(const ir_graph *graph, base_str name, ir_value *value);
 bool ir_axis_find(const ir_graph *graph, base_str name, ir_axis *axis);
 int64_t ir_axis_size(const ir_graph *graph, ir_axis axis);

@@ -7,12 +7,6 @@ static bool uses(const ir_node *node, ir_value value) {
   return false;
 }
 
-static bool is_result(const ir_graph *graph, ir_value value) {
-  for (uint32_t i = 0; i < graph->results.count; i++)
-    if (graph->results.data[i].index == value.index) return true;
-  return false;
-}
-
 typedef struct stretch {
   int64_t start, end; // empty: none
 } stretch;
@@ -32,7 +26,7 @@ static stretch next_stretch(const ir_graph *graph, ir_value value, int64_t from)
 
 double ir_share_read(const ir_graph *graph, ir_value value) {
   const ir_node *slice = NULL;
-  bool read = is_result(graph, value);
+  bool read = ir_is_result(graph, value);
   for (uint32_t i = value.index + 1; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
     if (!uses(node, value)) continue;

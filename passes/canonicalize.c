@@ -167,12 +167,6 @@ static bool find_equal(const ir_graph *graph, ir_value value, ir_value *with) {
 
 // ---- the pass -----------------------------------------------------------------------------------
 
-static bool is_result(const ir_graph *graph, ir_value value) {
-  for (uint32_t i = 0; i < graph->results.count; i++)
-    if (graph->results.data[i].index == value.index) return true;
-  return false;
-}
-
 static ir_graph *drop_dead(const ir_graph *graph) {
   bool *live = base_new_array(graph->arena, bool, graph->nodes.count);
   for (uint32_t i = 0; i < graph->results.count; i++)
@@ -193,7 +187,7 @@ ir_graph *pass_canonicalize(const ir_graph *graph, base_diag *diag) {
   for (uint32_t i = 0; i < graph->nodes.count; i++) {
     ir_value old = {i}, value = pass_copy(&rewrite, old), with;
     // Results keep a node of their own name: hosts bind tensors to it.
-    if (is_result(graph, old)) continue;
+    if (ir_is_result(graph, old)) continue;
     const ir_node *node = ir_node_of(rewrite.graph, value);
     if (simplify(rewrite.graph, node, &with) || fold(&rewrite, node, &with)) value = with;
     if (find_equal(rewrite.graph, value, &with)) value = with;

@@ -6,12 +6,6 @@
 
 // ---- arguments ----------------------------------------------------------------------------------
 
-static bool is_result(const ir_graph *graph, uint32_t index) {
-  for (uint32_t i = 0; i < graph->results.count; i++)
-    if (graph->results.data[i].index == index) return true;
-  return false;
-}
-
 static bool used_outside(const pass_lowering *lowering, uint32_t index) {
   for (uint32_t i = index + 1; i < lowering->graph->nodes.count; i++) {
     const ir_node *node = &lowering->graph->nodes.data[i];
@@ -29,7 +23,7 @@ static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
   kir_kernel *kernel = lowering->kernel;
   const ir_node *node = &lowering->graph->nodes.data[index];
   kir_arg arg = {.value = {index}, .written = written, .unit_position = -1};
-  arg.temporary = node->op != IR_PARAM && !is_result(lowering->graph, index);
+  arg.temporary = node->op != IR_PARAM && !ir_is_result(lowering->graph, (ir_value){index});
   // The hidden axis must have stride 1; of several the last.
   for (uint32_t i = 0; i < node->type.rank; i++)
     if (kernel->axes[node->type.axes[i].index].hidden) arg.unit_position = (int32_t)i;
@@ -55,7 +49,7 @@ static void collect_args(pass_lowering *lowering) {
     value->load_arg = add_arg(lowering, i, false);
   }
   for (uint32_t i = 0; i < graph->nodes.count; i++)
-    if (lowering->member[i] && (is_result(graph, i) || used_outside(lowering, i)))
+    if (lowering->member[i] && (ir_is_result(graph, (ir_value){i}) || used_outside(lowering, i)))
       lowering->kernel->values[i].store_arg = add_arg(lowering, i, true);
 }
 

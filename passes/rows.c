@@ -22,8 +22,7 @@ static void mark_inputs(const ir_graph *graph, int32_t kernel, bool *input) {
 }
 
 static bool is_kernel_result(const ir_graph *graph, uint32_t index, int32_t kernel) {
-  for (uint32_t i = 0; i < graph->results.count; i++)
-    if (graph->results.data[i].index == index) return true;
+  if (ir_is_result(graph, (ir_value){index})) return true;
   for (uint32_t i = index + 1; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
     for (uint32_t j = 0; j < node->operand_count; j++)
