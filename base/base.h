@@ -1,6 +1,6 @@
 // base: what every layer stands on. Knows no compiler.
 //
-// Sections: status, arena, vectors, strings, diagnostics, hash, files.
+// Sections: status, arena, vectors, strings, diagnostics, hash, files, shared libraries.
 //
 // Memory. Everything a compilation owns lives in one arena. An allocation that fails does not
 // return: it longjmps to the arena's `escape`, which the outermost caller (an API entry point) has
@@ -176,5 +176,41 @@ base_status base_file_write(base_arena *arena, const char *path, const void *dat
                             base_str *why);
 // Creates a directory and its parents (mode 0700 for those it makes); an existing one is success.
 base_status base_directory_create(base_arena *arena, const char *path, base_str *why);
+
+// ---- shared libraries ---------------------------------------------------------------------------
+
+// A library that is opened at run time, so that Fathom loads, and says what is missing, without it.
+typedef struct base_library_spec {
+  const char *name;     // for messages: "NVRTC"
+  const char *variable; // of the environment; when it is set, it names the file and no other is
+                        // tried
+  const char *const *sonames; // best first; NULL ends the list
+  // Where to look, in this order; NULL ends the list. "" is the system's own search, anything else
+  // a folder: a pattern of glob(3), which may begin with a variable ("$CUDA_HOME/lib64"). Of a
+  // variable that lists folders (PATH) each is tried.
+  const char *const *places;
+  // Files beside it, a pattern, that it opens by name alone and so might not find: opened first.
+  // NULL for none.
+  const char *companions;
+  const char *advice; // what to install
+} base_library_spec;
+
+// Places of the libraries of CUDA's toolkit: its folders, the system, Python environments.
+extern const char *const base_cuda_places[];
+
+// Opens the file that the variable names, else a copy that is already in the process, else the
+// first in the places. Closed with dlclose. *found: its path, valid while it is open. On failure
+// *why lists what was tried, a line each, and what to do.
+bool base_library_open(base_arena *arena, const base_library_spec *spec, void **handle,
+                       base_str *found, base_str *why);
+
+typedef struct base_entry_point {
+  const char *symbol;
+  size_t offset; // of the function pointer in the table
+} base_entry_point;
+
+// Fills a struct of function pointers. The first symbol that the library lacks, or NULL.
+const char *base_library_resolve(void *handle, const base_entry_point *entries, size_t count,
+                                 void *table);
 
 #endif
