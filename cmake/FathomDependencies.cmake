@@ -1,13 +1,16 @@
 # Finds every library Fathom stands on and reports all that are missing at once, by Debian package.
 #
 #   what              found through            package              for
-#   LLVM 19           its CMake package        llvm-19-dev          code generation of the cpu target
+#   LLVM 19           its CMake package        llvm-19-dev          code generation of the cpu target (FATHOM_LLVM)
 #   xxHash            pkg-config               libxxhash-dev        structural hashes, cache keys, digests
 #   pthreadpool       FindPthreadpool.cmake    libpthreadpool-dev   running row tiles on several threads
 #   cpuinfo           pkg-config               libcpuinfo-dev       naming the CPU and its caches
 #   DLPack            its CMake package        libdlpack-dev        the tensor struct of the public header
-#   cmocka            pkg-config               libcmocka-dev        unit tests
-#   lit, FileCheck    FindLit.cmake            llvm-19-tools        tests of the program's text output
+#   cmocka            pkg-config               libcmocka-dev        unit tests (FATHOM_TESTS)
+#   lit, FileCheck    FindLit.cmake            llvm-19-tools        tests of the program's text output (FATHOM_TESTS)
+#
+# CUDA is not among them: nothing of it is needed to build. NVRTC, cuBLASLt and the driver are opened at run time,
+# through entry points that Fathom declares itself.
 
 set(FATHOM_MISSING "")
 set(FATHOM_MISSING_PACKAGES "")
@@ -23,11 +26,13 @@ endmacro()
 find_package(PkgConfig QUIET)
 fathom_need(PkgConfig_FOUND "pkg-config" pkg-config)
 
-# Quietly: it looks for libraries that only static linking needs, and says so when they are not there.
-set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
-find_package(LLVM 19.1 CONFIG QUIET HINTS /usr/lib/llvm-19)
-unset(CMAKE_MESSAGE_LOG_LEVEL)
-fathom_need(LLVM_FOUND "LLVM 19" llvm-19-dev)
+if(FATHOM_LLVM)
+  # Quietly: it looks for libraries that only static linking needs, and says so when they are not there.
+  set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+  find_package(LLVM 19.1 CONFIG QUIET HINTS /usr/lib/llvm-19)
+  unset(CMAKE_MESSAGE_LOG_LEVEL)
+  fathom_need(LLVM_FOUND "LLVM 19, or -DFATHOM_LLVM=OFF to do without the cpu target" llvm-19-dev)
+endif()
 
 if(PkgConfig_FOUND)
   pkg_check_modules(xxhash IMPORTED_TARGET QUIET libxxhash>=0.8)

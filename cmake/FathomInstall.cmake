@@ -24,3 +24,7 @@ endif()
 if(TARGET fathom-program)
   install(TARGETS fathom-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(FATHOM_BUNDLE)
+  install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          FILES_MATCHING PATTERN "*.so.*" PATTERN "libfathom*" EXCLUDE)
+endif()

@@ -10,7 +10,7 @@ endif()
 if(TARGET fathom AND TARGET fathom-cpu)
   add_executable(example-embed ${PROJECT_SOURCE_DIR}/examples/embed.c)
   target_link_libraries(example-embed PRIVATE fathom-flags fathom Threads::Threads)
-  set_target_properties(example-embed PROPERTIES BUILD_RPATH ${PROJECT_BINARY_DIR}/lib
+  set_target_properties(example-embed PROPERTIES BUILD_RPATH $ORIGIN/../lib
                         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   add_dependencies(example-embed fathom-cpu)
   fathom_test(example-embed example-embed ${PROJECT_SOURCE_DIR}/examples/k3_site.fir)
