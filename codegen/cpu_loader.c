@@ -14,6 +14,13 @@ enum { PATH_CAPACITY = 4096, REASON_CAPACITY = 16384 };
 
 static const char file_name[] = "libfathom-cpu.so";
 
+static const char advice[] =
+#ifdef FATHOM_WITHOUT_LLVM
+    "this Fathom was built without it (FATHOM_LLVM=OFF): build it where LLVM 19 is";
+#else
+    "install LLVM 19 (Debian: libllvm19)";
+#endif
+
 // Plain memory, because the lock is held while it is written: nothing in here may jump away.
 typedef struct attempt {
   char reason[REASON_CAPACITY];
@@ -91,11 +98,10 @@ const cg_target *cg_cpu_target(base_arena *arena, base_str *why) {
   const cg_target *target = loaded;
   pthread_mutex_unlock(&lock);
   if (target == NULL)
-    *why = base_str_format(
-        arena,
-        "the cpu target needs %s, which could not be opened:%s\n"
-        "  hint: install LLVM 19 (Debian: libllvm19) and put %s beside libfathom.so, or in "
-        "the folder $FATHOM_LIBRARY_DIR names",
-        file_name, a.reason, file_name);
+    *why = base_str_format(arena,
+                           "the cpu target needs %s, which could not be opened:%s\n"
+                           "  hint: %s and put %s beside libfathom.so, or in the folder "
+                           "$FATHOM_LIBRARY_DIR names",
+                           file_name, a.reason, advice, file_name);
   return target;
 }

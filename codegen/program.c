@@ -1,7 +1,7 @@
 // The launcher's view of a compiled graph: axes, slots and how each kernel sees them.
 #include <string.h>
 
-#include "codegen/llvm/cpu.h"
+#include "codegen/program.h"
 
 static const char *name_of(base_arena *arena, base_str name) {
   return base_str_copy(arena, name).data;
@@ -25,9 +25,8 @@ static bool is_carried(const rt_slot *slots, uint32_t count, uint32_t axis) {
   return false;
 }
 
-static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *program,
-                       uint32_t *slot_of) {
-  const ir_graph *graph = plan->graph;
+static void make_slots(base_arena *arena, const ir_graph *graph, const kir_kernel *const *kernels,
+                       uint32_t kernel_count, rt_program *program, uint32_t *slot_of) {
   rt_slot *slots = base_new_array(arena, rt_slot, graph->nodes.count + graph->results.count);
   uint32_t count = 0;
   for (uint32_t i = 0; i < graph->param_count; i++) {
@@ -38,9 +37,9 @@ static void make_slots(base_arena *arena, const cpu_plan *plan, rt_program *prog
     slot_of[graph->results.data[i].index] = count;
     slots[count++] = make_slot(arena, graph, graph->results.data[i], RT_OUTPUT);
   }
-  for (uint32_t i = 0; i < plan->kernel_count; i++)
-    for (uint32_t j = 0; j < plan->kernels[i].kernel->args.count; j++) {
-      const kir_arg *arg = &plan->kernels[i].kernel->args.data[j];
+  for (uint32_t i = 0; i < kernel_count; i++)
+    for (uint32_t j = 0; j < kernels[i]->args.count; j++) {
+      const kir_arg *arg = &kernels[i]->args.data[j];
       if (!arg->temporary || !arg->written) continue;
       slot_of[arg->value.index] = count;
       slots[count++] = make_slot(arena, graph, arg->value, RT_TEMPORARY);
@@ -78,8 +77,8 @@ static rt_kernel make_kernel(base_arena *arena, const kir_kernel *kernel, const 
   return made;
 }
 
-rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan) {
-  const ir_graph *graph = plan->graph;
+rt_program *cg_program_create(base_arena *arena, const ir_graph *graph,
+                              const kir_kernel *const *kernels, uint32_t kernel_count) {
   rt_program *program = base_new(arena, rt_program);
   rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
   for (uint32_t i = 0; i < graph->axes.count; i++)
@@ -88,11 +87,11 @@ rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan) {
   program->axes = axes;
   program->axis_count = graph->axes.count;
   uint32_t *slot_of = base_new_array(arena, uint32_t, graph->nodes.count);
-  make_slots(arena, plan, program, slot_of);
-  rt_kernel *kernels = base_new_array(arena, rt_kernel, plan->kernel_count);
-  for (uint32_t i = 0; i < plan->kernel_count; i++)
-    kernels[i] = make_kernel(arena, plan->kernels[i].kernel, slot_of);
-  program->kernels = kernels;
-  program->kernel_count = plan->kernel_count;
+  make_slots(arena, graph, kernels, kernel_count, program, slot_of);
+  rt_kernel *made = base_new_array(arena, rt_kernel, kernel_count);
+  for (uint32_t i = 0; i < kernel_count; i++)
+    made[i] = make_kernel(arena, kernels[i], slot_of);
+  program->kernels = made;
+  program->kernel_count = kernel_count;
   return program;
 }

@@ -1,16 +1,19 @@
 // codegen: targets. A target is capability data and a const table of functions; it refuses
 // explicitly, with the reason, before anything is compiled.
 //
-// Sections: artefacts, schedules as options, the target table, loading the cpu target.
+// Sections: options, artefacts, the target table, loading the cpu target.
 #ifndef FATHOM_CODEGEN_TARGET_H
 #define FATHOM_CODEGEN_TARGET_H
 
 #include "base/base.h"
 #include "ir/ir.h"
+#include "runtime/device_program.h"
 #include "runtime/runtime.h"
 
 typedef struct cg_options {
   const char *cpu;             // "host" or an LLVM CPU name
+  const char *arch;            // "sm_90a"; the cuda target only
+  bool emulate;                // cuda: text for the emulator, which needs no NVRTC
   const char *schedule;        // key=value,...; "" for the default
   const char *cache_directory; // "" for none
 } cg_options;
@@ -18,8 +21,9 @@ typedef struct cg_options {
 // A compiled graph. Lives in its own memory; `release` frees it (and unloads the code).
 typedef struct cg_artefact {
   const rt_program *program;
-  const char *schedule;        // complete, of the first kernel
-  const char *schedule_source; // "default" or "given"
+  const rt_device_program *device; // cuda: what rt_device_load takes; NULL for the cpu
+  const char *schedule;            // complete, of the first kernel
+  const char *schedule_source;     // "default" or "given"
   bool from_cache;
   void (*release)(struct cg_artefact *artefact);
   void *owner;
@@ -32,14 +36,18 @@ typedef struct cg_target {
   // `diag`, whose status says of which kind.
   cg_artefact *(*compile)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                           base_diag *diag);
-  // What was made, as text or bytes: "kernel", "llvm", "asm", "obj", "report". False: see `diag`.
+  // What was made, as text or bytes: "kernel" and "report", and of the cpu "llvm", "asm" and "obj",
+  // of cuda "cuda", "ptx" and "cubin". False: see `diag`.
   bool (*emit)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                const char *what, base_str *out, base_diag *diag);
   // Lines of `key: value` about this target (library version, CPU, features).
   void (*describe)(base_text *out);
 } cg_target;
 
-enum { CG_ABI = 1 };
+enum { CG_ABI = 2 };
+
+// The cuda target, and that of the emulator: both make CUDA text.
+const cg_target *cg_cuda_target(void);
 
 // The cpu target, from libfathom-cpu (opened at the first call, which is thread safe). NULL: *why
 // says what is missing and what to install.

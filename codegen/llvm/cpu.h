@@ -6,6 +6,7 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include "codegen/artefact_cache.h"
 #include "codegen/target.h"
 #include "ir/kernel.h"
 
@@ -52,12 +53,9 @@ bool cpu_generate(base_arena *arena, LLVMModuleRef module, const cpu_machine *ma
 
 // ---- object cache (object_cache.c) --------------------------------------------------------------
 
-// Everything the object depends on goes into the key.
-base_hash cpu_cache_key(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine);
-// False when there is none or it is damaged in any way: then it is compiled again.
-bool cpu_cache_load(base_arena *arena, const char *directory, base_hash key, base_str *object);
-// Failing to write is not an error: the next process compiles again.
-void cpu_cache_store(base_arena *arena, const char *directory, base_hash key, base_str object);
+// Where the artefact cache keeps the object. Everything it depends on goes into the key.
+cg_cache_entry cpu_cache_entry(base_arena *arena, const char *directory, const cpu_plan *plan,
+                               const cpu_machine *machine);
 
 // ---- jit (jit.c) --------------------------------------------------------------------------------
 
@@ -66,11 +64,6 @@ typedef struct cpu_code cpu_code;
 cpu_code *cpu_code_load(base_str object, base_arena *arena, base_str *why);
 void *cpu_code_symbol(cpu_code *code, const char *name); // NULL when missing
 void cpu_code_release(cpu_code *code);
-
-// ---- program (program.c) ------------------------------------------------------------------------
-
-// The launcher's view of the plan, in `arena`; kernels have no code yet.
-rt_program *cpu_program_create(base_arena *arena, const cpu_plan *plan);
 
 // ---- report (report.c) --------------------------------------------------------------------------
 

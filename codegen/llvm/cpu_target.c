@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codegen/llvm/cpu.h"
+#include "codegen/program.h"
 
 typedef struct cpu_artefact {
   cg_artefact base;
@@ -58,9 +59,8 @@ static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machi
                         const char *directory, cpu_artefact *artefact, base_diag *diag) {
   rt_program *program = (rt_program *)artefact->base.program;
   base_str object, why;
-  bool cached = directory && *directory;
-  base_hash key = cpu_cache_key(arena, plan, machine);
-  if (cached && cpu_cache_load(arena, directory, key, &object)) {
+  const cg_cache_entry entry = cpu_cache_entry(arena, directory, plan, machine);
+  if (cg_cache_load(arena, &entry, &object)) {
     artefact->code = load_and_link(arena, object, plan, program, &why);
     artefact->base.from_cache = artefact->code != NULL;
     if (artefact->code) return true;
@@ -72,7 +72,7 @@ static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machi
                       BASE_FMT(why));
     return false;
   }
-  if (cached) cpu_cache_store(arena, directory, key, object);
+  cg_cache_store(arena, &entry, object);
   return true;
 }
 
@@ -104,7 +104,11 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
   *unfinished = artefact;
   base_text schedule = {.arena = &artefact->arena};
   if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].kernel->schedule, &schedule);
-  artefact->base.program = cpu_program_create(&artefact->arena, plan);
+  const kir_kernel **kernels = base_new_array(arena, const kir_kernel *, plan->kernel_count);
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    kernels[i] = plan->kernels[i].kernel;
+  artefact->base.program =
+      cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
   artefact->base.schedule = schedule.data ? schedule.data : "";
   artefact->base.schedule_source = plan->schedule_source;
   if (!obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return NULL;
