@@ -31,9 +31,22 @@ static bool is_accumulated(const kir_sweep *sweep, uint32_t i) {
   return false;
 }
 
+// On a GPU turns of the lane axis are no tile; sums of a tile of sources and queries go across the
+// team together.
+static int64_t wanted_team_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
+  const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
+  if ((int32_t)i == sweep->lane || sweep->scalar || axis->hidden || axis->head) return 1;
+  if (sweep->chained && sweep->loops[i].index == kernel->chain.axis.index)
+    return kernel->chain.tile;
+  if (kernel->team.stepped && sweep->loop_count && is_accumulated(sweep, (uint32_t)sweep->lane))
+    return axis->size; // all at once: the launch ends after it
+  return axis->source ? kernel->schedule.source_tile : kernel->schedule.query_tile;
+}
+
 static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
   const kir_schedule *schedule = &kernel->schedule;
+  if (schedule->machine == KIR_CUDA) return wanted_team_tile(kernel, sweep, i);
   if (sweep->together && (int32_t)i != sweep->lane) return axis->size;
   // What runs once for a launch is kept short. (Pairs need two vectors.)
   if (sweep->phase == KIR_PREPARE && (int32_t)i != sweep->lane)
@@ -57,6 +70,13 @@ int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
     points *= tile;
   }
   return tile;
+}
+
+int64_t kir_turns(const kir_kernel *kernel, const kir_sweep *sweep) {
+  int64_t size = kernel->axes[sweep->loops[sweep->lane].index].size;
+  int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
+  int64_t step = threads * (sweep->single ? 1 : kernel->team.vector);
+  return (size + step - 1) / step;
 }
 
 // ---- arguments ----------------------------------------------------------------------------------
@@ -128,4 +148,15 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
       cost.flops += work_elements(kernel, node);
   }
   return cost;
+}
+
+double kir_reread_per_row(const kir_kernel *kernel) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
+    double once = elements_per_row(kernel, type) * (double)ir_dtype_size(type->dtype);
+    if (!arg->written) bytes += once * (has_row(kernel, type) ? arg->reads - 1 : arg->reads);
+  }
+  return bytes > 0 ? bytes : 0;
 }

@@ -13,6 +13,8 @@
 //   lane axis    the axis a sweep spreads over SIMD lanes; its other axes are loops
 //   level        row values and scalars of level k need the results of reductions of sweeps below
 //                k only
+//   team         on a GPU: the threads that work on one row. Its lanes are threads, each of which
+//                takes `vector` neighbouring elements at a time (a chunk of the row a turn)
 // Nodes with no row axis are computed once for a launch (phase prepare), the others for each row
 // (phase body).
 #ifndef FATHOM_IR_KERNEL_H
@@ -22,16 +24,20 @@
 
 // ---- schedules ----------------------------------------------------------------------------------
 
+typedef enum kir_machine { KIR_CPU, KIR_CUDA, KIR_MACHINE_COUNT } kir_machine;
+
 // Plain data; knobs, ranges and defaults are in schedule.def. Printed and parsed as key=value,...
+// Knobs that the machine has not are not looked at.
 typedef struct kir_schedule {
-#define KNOB(name, low, high, initial, summary) int64_t name;
+  kir_machine machine;
+#define KNOB(machines, name, low, high, initial, summary) int64_t name;
 #include "ir/schedule.def"
 #undef KNOB
 } kir_schedule;
 
 enum { KIR_LANES_HIDDEN = 0, KIR_LANES_QUERY = 1, KIR_MAX_LOOPS = 2 * IR_MAX_RANK };
 
-kir_schedule kir_schedule_default(void);
+kir_schedule kir_schedule_default(kir_machine machine);
 // Overrides the knobs named in `text`; unknown knobs, bad numbers and values out of range are
 // errors that list what is allowed.
 bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *diag);
@@ -51,8 +57,18 @@ typedef enum kir_place {
   KIR_SCRATCH,  // f32 array of one worker, filled for each row
 } kir_place;
 
+// On a GPU a place can be in several kinds of memory, and source rows can wait in one between two
+// uses.
+typedef enum kir_residency {
+  KIR_MEMORY,    // arguments: read where they are, again at each use. Places: the workspace
+  KIR_REGISTERS, // each thread keeps the elements that it handles in every sweep
+  KIR_TEAM,      // shared memory
+} kir_residency;
+
 typedef struct kir_value {
   kir_place place;
+  kir_residency residency;
+  int32_t running; // in a chain, of a sum relative to a maximum: its index in maxima; else -1
   kir_phase phase;
   bool row;
   uint32_t level;
@@ -96,8 +112,11 @@ typedef struct kir_sweep {
   uint32_t loop_count;
   ir_axis loops[KIR_MAX_LOOPS]; // outermost first
   int32_t lane;                 // index into loops; -1: no vectors
-  bool ahead;                   // overlapped: runs for the next row (see kir_kernel.overlap)
-  bool together; // shares its lane loop with others: its other loops are unrolled whole
+  bool single; // on a GPU: one element a thread and turn, because the lane axis is cut or not dense
+  bool ahead;  // overlapped: runs for the next row (see kir_kernel.overlap)
+  bool together;   // shares its lane loop with others: its other loops are unrolled whole
+  bool chained;    // runs for one tile of sources at a time (see kir_chain)
+  size_t partials; // of a stepped kernel: where its sums are, from the partials
   BASE_VECTOR(kir_root) roots;
 } kir_sweep;
 
@@ -106,10 +125,58 @@ typedef struct kir_sweep {
 typedef struct kir_arg {
   ir_value value;
   bool written;
-  int32_t unit_position; // position in the type that must have stride 1; -1: none
-  bool sliced;           // one pointer for each index of the first axis
-  bool temporary;        // neither parameter nor result: lives between kernels
+  int32_t unit_position;   // position in the type that must have stride 1; -1: none
+  bool sliced;             // one pointer for each index of the first axis
+  bool temporary;          // neither parameter nor result: lives between kernels
+  kir_residency residency; // on a GPU, of rows that are read
+  double reads;            // on a GPU: how often a row reads each element that it needs
+  // On a GPU: copied to shared memory while earlier rows are worked on; where, in bytes.
+  bool staged;
+  size_t stage_offset, stage_row;
+  int32_t last_sweep; // that reads it; -1: none does
+  // In a chain, of an argument that waits in registers: the axis that counts its sources and where
+  // they begin on the chain's axis.
+  bool tiled;
+  ir_axis source;
+  int64_t source_start;
 } kir_arg;
+
+// Running softmax: neighbouring sweeps of the body that run together for one tile of sources after
+// the other, so that each source is read once however many there are. What they sum over the
+// sources goes on from tile to tile. A sum of exponentials relative to a running maximum is
+// multiplied by exp(old - new) when that grows ("Online normalizer calculation for softmax",
+// Milakov and Gimelshein 2018).
+typedef struct kir_running {
+  ir_value maximum;    // reduce_max over the sources
+  ir_value base;       // what the exponentials subtract: the maximum, clamped
+  size_t factor, last; // offsets, beside the scalars, of exp(old - new) and of the base so far
+} kir_running;
+
+typedef struct kir_chain {
+  bool used;
+  ir_axis axis;
+  int64_t tile;
+  BASE_VECTOR(kir_running) maxima;
+} kir_chain;
+
+// How a GPU's threads share the work. Sizes in bytes, of one team each.
+typedef struct kir_team {
+  uint32_t threads; // of one block that work on a row, a multiple of 32
+  uint32_t split;   // blocks that share a row: they form one team
+  // Without clusters those blocks meet only where a launch ends: after each sweep that sums over the
+  // lanes the kernel goes on in another launch, and keeps what it needs there in the workspace.
+  bool stepped;
+  size_t partial_bytes; // of the workspace: each block's sums
+  uint32_t vector;      // elements of one access; 1: any strides will do
+  uint32_t count;       // teams of a block
+  bool warp_scalars; // each warp computes all scalars for itself: then only sums wait for the team
+  size_t scalar_bytes;     // of a team, or of a warp
+  size_t row_bytes;        // row values in shared memory
+  size_t exchange_bytes;   // for sums across warps
+  size_t stage_bytes;      // one stage of all rows that are copied ahead
+  bool prepared_by_launch; // what no row changes is computed by a launch before, not by each team
+  size_t prepared_bytes, memory_bytes; // workspace: of the launch, and of one team
+} kir_team;
 
 typedef struct kir_kernel {
   const ir_graph *graph;
@@ -131,15 +198,22 @@ typedef struct kir_kernel {
   // each.
   bool paired;
   size_t shared_bytes, scratch_bytes;
+  kir_team team; // machine CUDA only, as is
+  kir_chain chain;
 } kir_kernel;
 
 void kir_print(const kir_kernel *kernel, base_text *out);
+// The graph without the numbers of kernels, for listings of one kernel.
+const ir_graph *kir_plain_graph(const ir_graph *graph, base_arena *arena);
 
 // Appends the axes of a type as sweeps walk them (factors in place of split axes, no row axes) that
 // are not in the list yet; returns the new count. A list holds at most KIR_MAX_LOOPS.
 uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes, uint32_t count);
 // How many indices of loop `i` of a sweep are handled by one step (vectors for the lane loop).
 int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i);
+
+// Of a GPU's sweep: how often the team takes a turn over the lane axis.
+int64_t kir_turns(const kir_kernel *kernel, const kir_sweep *sweep);
 
 // Where an argument's pointers and strides are in the two flat arrays a kernel is called with
 // (rt_kernel_arg).
@@ -153,5 +227,7 @@ typedef struct kir_cost {
   double bytes_read, bytes_written, flops;
 } kir_cost;
 kir_cost kir_cost_per_row(const kir_kernel *kernel);
+// On a GPU: what a row reads beyond that, of its sources again, and of what has no rows.
+double kir_reread_per_row(const kir_kernel *kernel);
 
 #endif

@@ -33,7 +33,10 @@ static void print_args(const printer *p) {
       base_text_printf(p->out, ", contiguous along ");
       print_axis(p, node->type.axes[arg->unit_position]);
     }
-    base_text_printf(p->out, "%s\n", arg->sliced ? ", sliced" : "");
+    base_text_printf(p->out, "%s%s\n", arg->sliced ? ", sliced" : "",
+                     arg->residency == KIR_REGISTERS ? ", kept in registers"
+                     : arg->residency == KIR_TEAM    ? ", kept in shared memory"
+                                                     : "");
   }
 }
 
@@ -57,10 +60,18 @@ static bool is_root(const kir_sweep *sweep, ir_value value) {
   return false;
 }
 
+// What a place is called: on a GPU by the kind of memory.
+static const char *place_name(const kir_kernel *kernel, const kir_value *value) {
+  static const char *const memory[] = {
+      [KIR_MEMORY] = "workspace", [KIR_REGISTERS] = "registers", [KIR_TEAM] = "shared"};
+  if (kernel->schedule.machine == KIR_CUDA) return memory[value->residency];
+  return value->place == KIR_SHARED ? "shared" : "scratch";
+}
+
 static void print_destination(const printer *p, ir_value value) {
   const kir_value *info = &p->kernel->values[value.index];
   if (info->place == KIR_SHARED || info->place == KIR_SCRATCH) {
-    base_text_printf(p->out, " -> %s[", info->place == KIR_SHARED ? "shared" : "scratch");
+    base_text_printf(p->out, " -> %s[", place_name(p->kernel, info));
     print_axes(p, info->order, info->rank);
     base_text_printf(p->out, "]");
   }
@@ -85,8 +96,7 @@ static void print_tree(const printer *p, const kir_sweep *sweep, ir_value value,
   base_text_printf(p->out, "\n");
 }
 
-// A kernel's listing says nothing of kernels.
-static ir_graph *without_kernels(const ir_graph *graph, base_arena *arena) {
+const ir_graph *kir_plain_graph(const ir_graph *graph, base_arena *arena) {
   ir_graph *plain = base_new(arena, ir_graph);
   *plain = *graph;
   plain->nodes.data = base_new_array(arena, ir_node, graph->nodes.count);
@@ -96,17 +106,29 @@ static ir_graph *without_kernels(const ir_graph *graph, base_arena *arena) {
   return plain;
 }
 
+static void print_team(const printer *p) {
+  const kir_team *team = &p->kernel->team;
+  base_text_printf(p->out, "  team of %u threads, %u elements an access, %u in a block",
+                   team->threads, team->vector, team->count);
+  if (team->split > 1) base_text_printf(p->out, "; %u blocks share a row", team->split);
+  base_text_printf(p->out, "; %s scalars%s\n", team->warp_scalars ? "each warp its" : "the team's",
+                   team->prepared_by_launch ? "; prepared by a launch" : "");
+}
+
 void kir_print(const kir_kernel *kernel, base_text *out) {
-  printer p = {.kernel = kernel, .graph = without_kernels(kernel->graph, out->arena), .out = out};
+  printer p = {.kernel = kernel, .graph = kir_plain_graph(kernel->graph, out->arena), .out = out};
   base_text_printf(out, "kernel @%.*s, rows (", BASE_FMT(kernel->name));
   print_axes(&p, kernel->rows, kernel->row_count);
   base_text_printf(out, ") {\n  schedule ");
   kir_schedule_print(&kernel->schedule, out);
   base_text_printf(out, "\n");
   print_args(&p);
-  base_text_printf(out, "  shared %zu bytes, scratch %zu bytes%s%s\n", kernel->shared_bytes,
-                   kernel->scratch_bytes, kernel->overlap >= 0 ? ", rows overlap" : "",
-                   kernel->paired ? ", bf16 pairs" : "");
+  if (kernel->schedule.machine == KIR_CUDA)
+    print_team(&p);
+  else
+    base_text_printf(out, "  shared %zu bytes, scratch %zu bytes%s%s\n", kernel->shared_bytes,
+                     kernel->scratch_bytes, kernel->overlap >= 0 ? ", rows overlap" : "",
+                     kernel->paired ? ", bf16 pairs" : "");
   bool *printed = base_new_array(out->arena, bool, kernel->graph->nodes.count);
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];

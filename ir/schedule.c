@@ -5,14 +5,17 @@
 
 #include "ir/kernel.h"
 
+enum { CPU = 1u << KIR_CPU, CUDA = 1u << KIR_CUDA, BOTH = CPU | CUDA };
+
 static const struct {
+  uint32_t machines;
   const char *name;
   int64_t low, high, initial;
   size_t offset;
   const char *summary;
 } knobs[] = {
-#define KNOB(name, low, high, initial, summary)                                                    \
-  {#name, low, high, initial, offsetof(kir_schedule, name), summary},
+#define KNOB(machines, name, low, high, initial, summary)                                          \
+  {machines, #name, low, high, initial, offsetof(kir_schedule, name), summary},
 #include "ir/schedule.def"
 #undef KNOB
 };
@@ -22,28 +25,39 @@ static int64_t *knob_of(kir_schedule *schedule, size_t i) {
   return (int64_t *)((char *)schedule + knobs[i].offset);
 }
 
-kir_schedule kir_schedule_default(void) {
+static bool turns(const kir_schedule *schedule, size_t i) {
+  return knobs[i].machines >> schedule->machine & 1;
+}
+
+kir_schedule kir_schedule_default(kir_machine machine) {
   kir_schedule schedule;
+  memset(&schedule, 0, sizeof schedule); // padding too: schedules are compared as bytes
+  schedule.machine = machine;
   for (size_t i = 0; i < KNOB_COUNT; i++)
     *knob_of(&schedule, i) = knobs[i].initial;
   return schedule;
 }
 
-static size_t find_knob(base_str name) {
+static const char *const machine_names[] = {[KIR_CPU] = "cpu", [KIR_CUDA] = "cuda"};
+
+static size_t find_knob(const kir_schedule *schedule, base_str name) {
   for (size_t i = 0; i < KNOB_COUNT; i++)
-    if (base_str_equal(name, base_str_from(knobs[i].name))) return i;
+    if (turns(schedule, i) && base_str_equal(name, base_str_from(knobs[i].name))) return i;
   return KNOB_COUNT;
 }
 
-static void unknown_knob(base_str name, base_diag *diag) {
+static void unknown_knob(const kir_schedule *schedule, base_str name, base_diag *diag) {
   const char *names[KNOB_COUNT];
   base_text list = {.arena = diag->arena};
+  size_t count = 0;
   for (size_t i = 0; i < KNOB_COUNT; i++) {
-    names[i] = knobs[i].name;
-    base_text_printf(&list, "%s%s", i ? ", " : "", knobs[i].name);
+    if (!turns(schedule, i)) continue;
+    names[count++] = knobs[i].name;
+    base_text_printf(&list, "%s%s", count > 1 ? ", " : "", knobs[i].name);
   }
-  base_error(diag, (base_loc){0}, "unknown schedule knob '%.*s'", BASE_FMT(name));
-  const char *nearest = base_nearest(name, names, KNOB_COUNT);
+  base_error(diag, (base_loc){0}, "unknown schedule knob '%.*s' for %s", BASE_FMT(name),
+             machine_names[schedule->machine]);
+  const char *nearest = base_nearest(name, names, count);
   if (nearest)
     base_hint(diag, "did you mean '%s'?", nearest);
   else
@@ -54,13 +68,13 @@ static bool parse_one(base_str item, bool *given, kir_schedule *schedule, base_d
   const char *equals = memchr(item.data, '=', item.length);
   if (!equals) {
     base_error(diag, (base_loc){0}, "schedule item '%.*s' is not key=value", BASE_FMT(item));
-    base_hint(diag, "write for example unroll=4,prefetch=1");
+    base_hint(diag, "write for example source_tile=4,query_tile=8");
     return false;
   }
   base_str name = {item.data, (size_t)(equals - item.data)};
-  size_t i = find_knob(name);
+  size_t i = find_knob(schedule, name);
   if (i == KNOB_COUNT) {
-    unknown_knob(name, diag);
+    unknown_knob(schedule, name, diag);
     return false;
   }
   base_str number =
@@ -84,6 +98,36 @@ static bool parse_one(base_str item, bool *given, kir_schedule *schedule, base_d
   return true;
 }
 
+static bool is_power_of_two(int64_t value) {
+  return (value & (value - 1)) == 0;
+}
+
+// What no range can say.
+static bool check_whole(const kir_schedule *schedule, base_diag *diag) {
+  uint32_t errors = diag->error_count;
+  if (!is_power_of_two(schedule->vector)) {
+    base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld",
+               (long long)schedule->vector);
+    base_hint(diag, "vector is a power of two, or 0 for what the CPU has");
+  }
+  if (schedule->machine == KIR_CUDA && !is_power_of_two(schedule->access)) {
+    base_error(diag, (base_loc){0}, "schedule knob access cannot be %lld",
+               (long long)schedule->access);
+    base_hint(diag, "access is 2, 4, 8 or 16 bytes");
+  }
+  if (schedule->team % 32 != 0 || schedule->team * schedule->teams > 1024) {
+    base_error(diag, (base_loc){0}, "a block cannot have %lld teams of %lld threads",
+               (long long)schedule->teams, (long long)schedule->team);
+    base_hint(diag, "team is a multiple of 32, or 0 for a choice from the row's length, and team "
+                    "times teams at most 1024");
+  }
+  if (schedule->residency == 2 && schedule->load == 0) {
+    base_error(diag, (base_loc){0}, "residency=2 needs rows that come to shared memory");
+    base_hint(diag, "add load=1 (asynchronous copies) or load=2 (bulk copies)");
+  }
+  return diag->error_count == errors;
+}
+
 bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *diag) {
   kir_schedule parsed = *schedule;
   bool given[KNOB_COUNT] = {false}, ok = true, more = *text != '\0';
@@ -93,25 +137,28 @@ bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *dia
     more = text[length] == ',';
     text += length + more;
   }
-  if (ok && (parsed.vector & (parsed.vector - 1))) {
-    base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld",
-               (long long)parsed.vector);
-    base_hint(diag, "vector is a power of two, or 0 for what the CPU has");
-    ok = false;
-  }
+  ok = ok && check_whole(&parsed, diag);
   if (ok) *schedule = parsed;
   return ok;
 }
 
 void kir_schedule_print(const kir_schedule *schedule, base_text *out) {
-  for (size_t i = 0; i < KNOB_COUNT; i++)
-    base_text_printf(out, "%s%s=%lld", i ? "," : "", knobs[i].name,
+  const char *comma = "";
+  for (size_t i = 0; i < KNOB_COUNT; i++) {
+    if (!turns(schedule, i)) continue;
+    base_text_printf(out, "%s%s=%lld", comma, knobs[i].name,
                      (long long)*knob_of((kir_schedule *)schedule, i));
+    comma = ",";
+  }
 }
 
 void kir_schedule_describe(base_text *out) {
-  for (size_t i = 0; i < KNOB_COUNT; i++)
-    base_text_printf(out, "%-12s %lld..%lld (default %lld)  %s\n", knobs[i].name,
-                     (long long)knobs[i].low, (long long)knobs[i].high, (long long)knobs[i].initial,
-                     knobs[i].summary);
+  for (kir_machine machine = 0; machine < KIR_MACHINE_COUNT; machine++) {
+    base_text_printf(out, "%s%s:\n", machine ? "\n" : "", machine_names[machine]);
+    for (size_t i = 0; i < KNOB_COUNT; i++)
+      if (knobs[i].machines >> machine & 1)
+        base_text_printf(out, "  %-12s %lld..%lld (default %lld)  %s\n", knobs[i].name,
+                         (long long)knobs[i].low, (long long)knobs[i].high,
+                         (long long)knobs[i].initial, knobs[i].summary);
+  }
 }

@@ -1,4 +1,4 @@
-// Default schedules: rules of thumb from a kernel's structure. What they rest on is measured in
+// Default schedules for a CPU: rules of thumb from a kernel's structure. What they rest on is measured in
 // docs/performance.md; a schedule given on the command line or by the tuner replaces them.
 #include "passes/passes.h"
 
@@ -17,7 +17,7 @@ static int64_t packed_queries(const kir_kernel *kernel) {
 }
 
 kir_schedule pass_default_schedule(const ir_graph *graph, int32_t index) {
-  kir_schedule schedule = kir_schedule_default();
+  kir_schedule schedule = kir_schedule_default(KIR_CPU);
   // Enough queries to fill vectors: then no sum needs a reduction across lanes, and a tile of
   // sources shares each load of the queries.
   kir_schedule queries = schedule;

@@ -28,7 +28,10 @@ static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
   for (uint32_t i = 0; i < node->type.rank; i++)
     if (kernel->axes[node->type.axes[i].index].hidden) arg.unit_position = (int32_t)i;
   const kir_axis *first = node->type.rank ? &kernel->axes[node->type.axes[0].index] : NULL;
-  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !first->row && !first->hidden &&
+  // The launcher of a CPU walks the outer rows itself.
+  bool walked =
+      first && first->row && (kernel->schedule.machine != KIR_CUDA || first->size == IR_DYNAMIC);
+  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !walked && !first->hidden &&
                first->size <= MAX_SLICES;
   base_push(lowering->arena, &kernel->args, arg);
   return (int32_t)kernel->args.count - 1;
@@ -69,8 +72,9 @@ static void order_rows(pass_lowering *lowering) {
   }
 }
 
-kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
-                       base_diag *diag) {
+// NULL: see diag, or, with a chain, that is not possible.
+static kir_kernel *lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
+                         const ir_axis *chain, base_diag *diag) {
   kir_kernel *kernel = base_new(graph->arena, kir_kernel);
   kernel->graph = graph;
   kernel->index = index;
@@ -78,21 +82,52 @@ kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule 
                      ? graph->name
                      : base_str_format(graph->arena, "%.*s.%d", BASE_FMT(graph->name), index);
   kernel->schedule = *schedule;
+  kernel->overlap = -1;
   kernel->values = base_new_array(graph->arena, kir_value, graph->nodes.count);
   pass_lowering lowering = {.kernel = kernel, .graph = graph, .arena = graph->arena, .diag = diag};
   lowering.member = base_new_array(graph->arena, bool, graph->nodes.count);
   lowering.packed = base_new_array(graph->arena, uint64_t, graph->nodes.count);
-  for (uint32_t i = 0; i < graph->nodes.count; i++)
+  for (uint32_t i = 0; i < graph->nodes.count; i++) {
     lowering.member[i] = graph->nodes.data[i].kernel == index;
+    kernel->values[i].running = -1;
+  }
   lowering.rows = pass_row_axes(graph, index);
   lowering.hidden = pass_hidden_axes(graph, index);
   order_rows(&lowering);
   pass_lower_axes(&lowering);
   collect_args(&lowering);
+  if (chain && !pass_lower_chain(&lowering, *chain)) return NULL;
   if (!pass_lower_places(&lowering)) return NULL;
   pass_lower_sweeps(&lowering);
+  if (schedule->machine == KIR_CUDA) return pass_lower_team(&lowering) ? kernel : NULL;
   pass_lower_overlap(&lowering);
   pass_lower_pairs(&lowering);
+  return kernel;
+}
+
+static bool reads_again(const kir_kernel *kernel) {
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
+    for (uint32_t j = 0; j < type->rank && !arg->written && arg->reads > 1; j++)
+      if (kernel->axes[type->axes[j].index].row) return true;
+  }
+  return false;
+}
+
+// A GPU takes sources tile by tile where that spares it reading them twice.
+kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
+                       base_diag *diag) {
+  kir_kernel *kernel = lower(graph, index, schedule, NULL, diag);
+  if (!kernel || schedule->machine != KIR_CUDA || !schedule->online || kernel->team.vector == 1 ||
+      kernel->team.stepped || !reads_again(kernel))
+    return kernel;
+  for (uint32_t i = 0; i < graph->axes.count; i++) {
+    const kir_axis *axis = &kernel->axes[i];
+    if (!axis->source || axis->row || axis->hidden) continue;
+    kir_kernel *chained = lower(graph, index, schedule, &(ir_axis){i}, diag);
+    if (chained) return chained;
+  }
   return kernel;
 }
 

@@ -1,6 +1,7 @@
 // lower: from a fused graph to kernel IR. Five steps, a file each: axes (roles, factors, breaks),
 // places (what is stored, where, and at which level it is ready), sweeps (loop nests), overlap (of
-// one row's sweep with the next row's), pairs (of bf16 elements); lower.c joins them, and
+// one row's sweep with the next row's), pairs (of bf16 elements); for a GPU team (threads and
+// residency) in place of the last two; lower.c joins them, and
 // lower_domain.c answers what a value is computed over.
 #ifndef FATHOM_PASSES_LOWER_H
 #define FATHOM_PASSES_LOWER_H
@@ -23,6 +24,11 @@ bool pass_lower_places(pass_lowering *lowering); // false: see diag
 void pass_lower_sweeps(pass_lowering *lowering);
 void pass_lower_overlap(pass_lowering *lowering);
 void pass_lower_pairs(pass_lowering *lowering);
+// For a GPU, in place of the last two. False: the chain does not fit.
+bool pass_lower_team(pass_lowering *lowering);
+// Before places: makes the sources of `axis` come tile by tile. False: they cannot.
+bool pass_lower_chain(pass_lowering *lowering, ir_axis axis);
+bool pass_in_chain(const pass_lowering *lowering, ir_value value);
 
 // What values are computed over (lower_domain.c).
 bool pass_is_reduction(

@@ -174,6 +174,7 @@ static bool is_stored(const pass_lowering *lowering, uint32_t index, const usage
   if (!lowering->member[index]) return false;
   bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
   if (pass_is_staged(lowering, (ir_value){index})) return true;
+  if (pass_is_reduction(node) && pass_in_chain(lowering, (ir_value){index})) return true;
   if (!value->row) return pass_is_reduction(node) || (!view && (use->count > 1 || use->by_row));
   // In loops over other axes than its own a mix would be summed again for each of their indices.
   uint64_t own = refined_set(lowering, node->type.rank, node->type.axes);

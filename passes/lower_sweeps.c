@@ -100,6 +100,7 @@ typedef struct shape {
   uint32_t count;
   uint64_t set, accumulates;
   int32_t lane; // index into axes
+  bool single;
 } shape;
 
 static shape shape_of(const pass_lowering *lowering, uint32_t index) {
@@ -121,7 +122,12 @@ static shape shape_of(const pass_lowering *lowering, uint32_t index) {
         *(j + 1 == whole->factor_count ? &at.lanes : &at.scattered) |= ir_axis_bit((ir_axis){i});
   }
   walk w = {.lowering = lowering};
-  if (!vectorizes(&w, value, at, true)) result.lane = -1;
+  if (vectorizes(&w, value, at, true)) return result;
+  // Lanes of a CPU are vectors; threads of a GPU can still take one element each.
+  if (lowering->kernel->schedule.machine == KIR_CUDA)
+    result.single = true;
+  else
+    result.lane = -1;
   return result;
 }
 
@@ -175,15 +181,18 @@ static bool is_chain(const kir_sweep *sweep, uint64_t accumulates) {
   return true;
 }
 
-static bool joins(const kir_sweep *sweep, const kir_value *value, const shape *wanted) {
-  if (sweep->scalar || !wanted->count || sweep->phase != value->phase ||
-      sweep->level != value->level || sweep->loop_count != wanted->count ||
-      !is_chain(sweep, wanted->accumulates))
+static bool joins(const kir_sweep *sweep, const kir_value *value, bool chained,
+                  const shape *wanted) {
+  if (sweep->scalar || sweep->chained != chained || !wanted->count ||
+      sweep->phase != value->phase || sweep->level != value->level ||
+      sweep->loop_count != wanted->count || !is_chain(sweep, wanted->accumulates))
     return false;
   uint64_t set = 0;
   for (uint32_t i = 0; i < sweep->loop_count; i++)
     set |= ir_axis_bit(sweep->loops[i]);
-  if (set != wanted->set || (sweep->lane < 0) != (wanted->lane < 0)) return false;
+  if (set != wanted->set || (sweep->lane < 0) != (wanted->lane < 0) ||
+      sweep->single != wanted->single)
+    return false;
   return wanted->lane < 0 || sweep->loops[sweep->lane].index == wanted->axes[wanted->lane].index;
 }
 
@@ -191,10 +200,11 @@ static void add_root(builder *build, uint32_t index, bool scalar) {
   kir_kernel *kernel = build->lowering->kernel;
   const kir_value *value = &kernel->values[index];
   shape wanted = shape_of(build->lowering, index);
+  bool chained = pass_in_chain(build->lowering, (ir_value){index});
   uint32_t earliest = last_read(build, (ir_value){index});
   uint32_t chosen = kernel->sweeps.count;
   for (uint32_t i = earliest ? earliest - 1 : 0; i < kernel->sweeps.count && !scalar; i++)
-    if (joins(&kernel->sweeps.data[i], value, &wanted)) {
+    if (joins(&kernel->sweeps.data[i], value, chained, &wanted)) {
       chosen = i;
       break;
     }
@@ -203,7 +213,9 @@ static void add_root(builder *build, uint32_t index, bool scalar) {
                        .scalar = scalar,
                        .level = value->level,
                        .loop_count = wanted.count,
-                       .lane = wanted.lane};
+                       .lane = wanted.lane,
+                       .single = wanted.single,
+                       .chained = chained};
     for (uint32_t i = 0; i < wanted.count; i++)
       sweep.loops[i] = wanted.axes[i];
     base_push(build->lowering->arena, &kernel->sweeps, sweep);
@@ -264,6 +276,46 @@ static void add_roots(builder *build, kir_phase phase, uint32_t level, bool scal
   }
 }
 
+// ---- chains -------------------------------------------------------------------------------------
+
+// Is a value that a marked sweep stores read on the way to this one?
+static bool needs_marked(const builder *build, ir_value value, bool top, const bool *marked,
+                         bool *seen) {
+  const kir_value *info = &build->lowering->kernel->values[value.index];
+  uint32_t sweep = build->sweep_of[value.index];
+  if (seen[value.index]) return false;
+  seen[value.index] = true;
+  if (!top && info->place != KIR_INLINE) return sweep && marked[sweep - 1];
+  const ir_node *node = ir_node_of(build->lowering->graph, value);
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    if (needs_marked(build, node->operands[i], false, marked, seen)) return true;
+  return false;
+}
+
+// The sweeps of a chain stand together: first what they need, then they, then what needs them.
+static void gather_chain(builder *build) {
+  kir_kernel *kernel = build->lowering->kernel;
+  uint32_t count = kernel->sweeps.count, next = 0;
+  bool *marked = base_new_array(build->lowering->arena, bool, count + 1);
+  kir_sweep *ordered = base_new_array(build->lowering->arena, kir_sweep, count + 1);
+  for (uint32_t i = 0; i < count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    marked[i] = sweep->chained;
+    for (uint32_t j = 0; j < sweep->roots.count && !marked[i]; j++) {
+      bool *seen =
+          base_new_array(build->lowering->arena, bool, build->lowering->graph->nodes.count);
+      marked[i] = needs_marked(build, sweep->roots.data[j].value, true, marked, seen);
+    }
+  }
+  for (int part = 0; part < 3; part++)
+    for (uint32_t i = 0; i < count; i++) {
+      int own = kernel->sweeps.data[i].chained ? 1 : marked[i] ? 2 : 0;
+      if (own == part) ordered[next++] = kernel->sweeps.data[i];
+    }
+  for (uint32_t i = 0; i < count; i++)
+    kernel->sweeps.data[i] = ordered[i];
+}
+
 void pass_lower_sweeps(pass_lowering *lowering) {
   uint32_t nodes = lowering->graph->nodes.count, levels = 0;
   builder build = {.lowering = lowering,
@@ -278,4 +330,5 @@ void pass_lower_sweeps(pass_lowering *lowering) {
     }
   for (uint32_t i = 0; i < lowering->kernel->sweeps.count; i++)
     order_loops(&lowering->kernel->sweeps.data[i]);
+  if (lowering->kernel->chain.used) gather_chain(&build);
 }

@@ -34,8 +34,8 @@ typedef struct pass_options {
   base_text *log;  // where dumps and times go; NULL: nowhere
 } pass_options;
 
-// The pipeline that ends in one graph ready for the cpu target, as a comma-separated list.
-extern const char pass_cpu_pipeline[];
+// The pipelines that end in a graph ready for a target, as comma-separated lists.
+extern const char pass_cpu_pipeline[], pass_cuda_pipeline[];
 
 // Runs a comma-separated list of passes. NULL: see diag.
 ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_options *options,
@@ -44,7 +44,7 @@ ir_graph *pass_run(const ir_graph *graph, const char *pipeline, const pass_optio
 // ---- to kernel IR -------------------------------------------------------------------------------
 
 uint32_t pass_kernel_count(const ir_graph *graph);
-// The schedule a kernel gets when nobody asks for another: chosen from its structure.
+// The schedule a kernel gets on a CPU when nobody asks for another: chosen from its structure.
 kir_schedule pass_default_schedule(const ir_graph *graph, int32_t index);
 // One kernel of a fused graph under a schedule.
 kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,

@@ -9,6 +9,8 @@
 #undef PASS
 
 const char pass_cpu_pipeline[] = "canonicalize,factor-norm,online-softmax,canonicalize,fuse";
+const char pass_cuda_pipeline[] =
+    "canonicalize,factor-norm,online-softmax,canonicalize,defer-normaliser,canonicalize,fuse";
 
 enum {
   NONE = 0,

@@ -1,0 +1,565 @@
+// Lowering for a GPU, step 4: the team, and where values and source rows wait between two uses.
+//
+// Thread i of a team handles elements (turn * threads + i) * vector ... of the lane axis in every
+// sweep over that axis. So a row value that is written and read at the same element needs no
+// shared memory and no barrier: the thread that made it is the one that wants it. Such a value
+// lives in registers while there are enough of them; what is read at other elements, or does not
+// fit, lives in the team's shared memory, and what does not fit there either in the workspace.
+//
+// Source rows that two sweeps read (the sums for the logits, then the mix) are read from memory
+// once: they wait in registers, in the form in which they came.
+#include "passes/lower.h"
+
+enum {
+  REGISTERS = 65536,     // of a multiprocessor, since sm_80
+  MOST_REGISTERS = 255,  // of a thread
+  MOST_UNROLLED = 24,    // indices of the outer axes of a value in registers
+  MOST_TURNS = 16,       // loops over registers are unrolled whole
+  MOST_TILE = 16,        // sources of a chain's tile
+  TEAM_BYTES = 72 << 10, // shared memory for row values: what all GPUs have, less sums and scalars
+  PREPARED_BYTES = 32 << 10,
+  WARP_SCALAR_BYTES = 16 << 10, // for the copies of all warps
+};
+
+// ---- the team -----------------------------------------------------------------------------------
+
+static bool is_row_sweep(const kir_sweep *sweep) {
+  return !sweep->scalar && sweep->lane >= 0;
+}
+
+static int64_t lane_size(const kir_kernel *kernel, const kir_sweep *sweep) {
+  return kernel->axes[sweep->loops[sweep->lane].index].size;
+}
+
+// The narrowest element of the rows: 16 bytes of it are the most elements an access has.
+static int64_t narrowest(const pass_lowering *lowering) {
+  int64_t size = sizeof(float);
+  for (uint32_t i = 0; i < lowering->kernel->args.count; i++) {
+    const ir_type *type = &ir_node_of(lowering->graph, lowering->kernel->args.data[i].value)->type;
+    int64_t element = (int64_t)ir_dtype_size(type->dtype);
+    if ((ir_type_axes(type) & lowering->hidden) && (ir_type_axes(type) & lowering->rows) &&
+        element < size)
+      size = element;
+  }
+  return size;
+}
+
+static void cut_to_divide(int64_t *vector, int64_t size) {
+  while (*vector > 1 && size % *vector)
+    *vector /= 2;
+}
+
+// Elements of one access: every lane axis is a whole number of them, and slices start at one.
+static uint32_t choose_vector(const pass_lowering *lowering) {
+  const kir_kernel *kernel = lowering->kernel;
+  int64_t vector = kernel->schedule.access / narrowest(lowering);
+  if (vector < 1) vector = 1;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (is_row_sweep(sweep) && !sweep->single) cut_to_divide(&vector, lane_size(kernel, sweep));
+  }
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    if (lowering->member[i] && node->op == IR_SLICE &&
+        (ir_axes_set(node->over_count, node->over) & lowering->hidden))
+      cut_to_divide(&vector, node->start);
+  }
+  return (uint32_t)vector;
+}
+
+// The longest row of the kernel in accesses.
+static int64_t row_accesses(const kir_kernel *kernel, uint32_t vector) {
+  int64_t most = 1;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (!is_row_sweep(sweep)) continue;
+    int64_t accesses = lane_size(kernel, sweep) / (sweep->single ? 1 : vector);
+    if (accesses > most) most = accesses;
+  }
+  return most;
+}
+
+enum { WARP = 32, LARGEST_TEAM = 512, LARGEST_ACCESS = 16 };
+
+// Of the teams that leave the fewest lanes idle the largest: D = 7168 in accesses of 8 elements
+// gives 448 threads, not 512.
+static uint32_t choose_threads(int64_t accesses, int64_t most) {
+  int64_t best = WARP, least = INT64_MAX;
+  for (int64_t threads = WARP; threads <= most; threads += WARP) {
+    int64_t turns = (accesses + threads - 1) / threads, idle = turns * threads - accesses;
+    if (idle <= least) {
+      best = threads;
+      least = idle;
+    }
+    if (turns == 1) break;
+  }
+  return (uint32_t)best;
+}
+
+static void choose_team(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  const kir_schedule *schedule = &kernel->schedule;
+  kernel->team.vector = choose_vector(lowering);
+  kernel->team.count = (uint32_t)schedule->teams;
+  int64_t most = 1024 / schedule->teams / WARP * WARP;
+  if (most > LARGEST_TEAM) most = LARGEST_TEAM;
+  if (most < WARP) most = WARP;
+  kernel->team.split = (uint32_t)schedule->split;
+  kernel->team.stepped = schedule->split > 1 && !schedule->cluster;
+  int64_t accesses = row_accesses(kernel, kernel->team.vector);
+  accesses = (accesses + schedule->split - 1) / schedule->split;
+  kernel->team.threads = schedule->team ? (uint32_t)schedule->team : choose_threads(accesses, most);
+  // With one element an access every sweep has the form that takes any strides.
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++)
+    if (kernel->team.vector == 1) kernel->sweeps.data[i].single = true;
+}
+
+// ---- who reads what -----------------------------------------------------------------------------
+
+// Over all sweeps: how a value is read.
+typedef struct reading {
+  uint32_t sweeps; // that read it
+  double times;    // that a row reads each element, all in all
+  int32_t last;    // sweep that reads it
+  bool elsewhere;  // at another element than the thread's own, or by another mapping of threads
+  bool by_prepare;
+} reading;
+
+typedef struct survey {
+  const pass_lowering *lowering;
+  reading *readings;      // of each node
+  const kir_sweep *sweep; // being looked at
+  uint32_t *last_sweep;   // 1 + the sweep that was counted last, for each node
+  uint32_t number;
+  BASE_VECTOR(struct survey_visit {
+    uint32_t value;
+    int32_t lane;
+  })
+  visits;
+} survey;
+
+static bool names_axis(const ir_node *node, int32_t lane) {
+  for (uint32_t i = 0; i < node->over_count; i++)
+    if ((int32_t)node->over[i].index == lane) return true;
+  for (uint32_t i = 0; i < node->to_count; i++)
+    if ((int32_t)node->to[i].index == lane) return true;
+  return false;
+}
+
+// A sweep reads a value again for each tile of its outer loops that the value does not have.
+static double times_read(const pass_lowering *lowering, const kir_sweep *sweep,
+                         const ir_type *type) {
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint64_t own = ir_axes_set(kir_refine(lowering->kernel, type, axes, 0), axes);
+  double times = 1;
+  for (uint32_t i = 0; i < sweep->loop_count; i++) {
+    if ((int32_t)i == sweep->lane || (own & ir_axis_bit(sweep->loops[i]))) continue;
+    int64_t size = lowering->kernel->axes[sweep->loops[i].index].size;
+    int64_t tile = kir_tile(lowering->kernel, sweep, i);
+    times *= (double)((size + tile - 1) / tile);
+  }
+  return times;
+}
+
+// `lane` is the axis along which the thread's own elements lie, -1 once a view has moved them.
+static void look(survey *s, ir_value value, int32_t lane, bool top) {
+  const pass_lowering *lowering = s->lowering;
+  const ir_node *node = ir_node_of(lowering->graph, value);
+  const kir_value *info = &lowering->kernel->values[value.index];
+  for (uint32_t i = 0; i < s->visits.count; i++)
+    if (s->visits.data[i].value == value.index && s->visits.data[i].lane == lane) return;
+  base_push(lowering->arena, &s->visits, (struct survey_visit){value.index, lane});
+  if (!top && info->place != KIR_INLINE) {
+    reading *reading = &s->readings[value.index];
+    bool has_lane =
+        lane >= 0 && (ir_type_axes(&node->type) & ir_axis_bit((ir_axis){(uint32_t)lane}));
+    reading->sweeps += s->last_sweep[value.index] != s->number;
+    reading->last = (int32_t)s->number - 1;
+    if (s->last_sweep[value.index] != s->number && s->sweep->phase == KIR_BODY)
+      reading->times += times_read(lowering, s->sweep, &node->type);
+    s->last_sweep[value.index] = s->number;
+    reading->elsewhere |= info->row && (!has_lane || s->sweep->scalar);
+    reading->by_prepare |= s->sweep->phase == KIR_PREPARE;
+    return;
+  }
+  if (info->load_arg >= 0) return;
+  bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    look(s, node->operands[i], view && names_axis(node, lane) ? -1 : lane, false);
+}
+
+// Values that a root of the same sweep makes are read by that sweep too, but not by another one.
+static reading *find_readings(const pass_lowering *lowering) {
+  const kir_kernel *kernel = lowering->kernel;
+  uint32_t nodes = lowering->graph->nodes.count;
+  survey s = {.lowering = lowering,
+              .readings = base_new_array(lowering->arena, reading, nodes),
+              .last_sweep = base_new_array(lowering->arena, uint32_t, nodes)};
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    s.sweep = &kernel->sweeps.data[i];
+    s.number = i + 1;
+    int32_t lane = is_row_sweep(s.sweep) ? (int32_t)s.sweep->loops[s.sweep->lane].index : -1;
+    for (uint32_t j = 0; j < s.sweep->roots.count; j++) {
+      s.visits.count = 0;
+      look(&s, s.sweep->roots.data[j].value, lane, true);
+    }
+  }
+  return s.readings;
+}
+
+static const kir_sweep *sweep_of(const kir_kernel *kernel, uint32_t value) {
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++)
+    for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
+      if (kernel->sweeps.data[i].roots.data[j].value.index == value) return &kernel->sweeps.data[i];
+  return NULL;
+}
+
+// Do all sweeps over this axis give an element to the same thread?
+static bool mapped_alike(const kir_kernel *kernel, ir_axis lane) {
+  int single = -1;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (!is_row_sweep(sweep) || sweep->loops[sweep->lane].index != lane.index) continue;
+    if (single >= 0 && single != (int)sweep->single) return false;
+    single = sweep->single;
+  }
+  return true;
+}
+
+// ---- residency ----------------------------------------------------------------------------------
+
+static int64_t outer_points(const kir_kernel *kernel, const ir_type *type, ir_axis lane) {
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint32_t count = kir_refine(kernel, type, axes, 0);
+  int64_t points = 1;
+  for (uint32_t i = 0; i < count; i++)
+    if (axes[i].index != lane.index) points *= kernel->axes[axes[i].index].size;
+  return points;
+}
+
+// 32-bit registers of one thread.
+static int64_t registers_of(const kir_kernel *kernel, const ir_type *type, ir_axis lane,
+                            bool single) {
+  int64_t step = single ? 1 : kernel->team.vector;
+  int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
+  int64_t turns = (kernel->axes[lane.index].size + threads * step - 1) / (threads * step);
+  int64_t words = (step * (int64_t)ir_dtype_size(type->dtype) + 3) / 4;
+  int64_t points = outer_points(kernel, type, lane);
+  return turns > MOST_TURNS || points > MOST_UNROLLED ? INT64_MAX / 2 : turns * points * words;
+}
+
+// Registers are dealt to blocks in units of four warps.
+static int64_t spare_registers(const kir_kernel *kernel) {
+  int64_t threads = ((int64_t)kernel->team.threads * kernel->team.count + 127) / 128 * 128;
+  int64_t blocks = kernel->schedule.blocks > 0 ? kernel->schedule.blocks : 1;
+  int64_t each = REGISTERS / (threads * blocks) / 8 * 8;
+  if (each > MOST_REGISTERS) each = MOST_REGISTERS;
+  return each - kernel->schedule.working;
+}
+
+static size_t align_up(size_t bytes) {
+  return (bytes + 127) & ~(size_t)127;
+}
+
+static size_t place_bytes(const kir_kernel *kernel, const kir_value *value) {
+  size_t bytes = sizeof(float);
+  for (uint32_t i = 0; i < value->rank; i++)
+    bytes *= (size_t)kernel->axes[value->order[i].index].size;
+  return bytes;
+}
+
+static size_t reserve(size_t *end, size_t bytes) {
+  size_t at = *end;
+  *end += align_up(bytes);
+  return at;
+}
+
+static bool is_prepared(const kir_value *value) {
+  return value->place == KIR_SHARED;
+}
+
+static void place_row_value(pass_lowering *lowering, uint32_t index, const reading *reading,
+                            int64_t *spare) {
+  kir_kernel *kernel = lowering->kernel;
+  kir_value *value = &kernel->values[index];
+  const kir_sweep *sweep = sweep_of(kernel, index);
+  size_t bytes = place_bytes(kernel, value);
+  bool fits =
+      (kernel->team.row_bytes + bytes) * kernel->team.count <= TEAM_BYTES && !kernel->team.stepped;
+  // What is the same for all rows and read once in each is not worth registers.
+  bool rare = is_prepared(value) && fits;
+  if (sweep && is_row_sweep(sweep) && !reading->elsewhere && !rare && !kernel->team.stepped) {
+    ir_axis lane = sweep->loops[sweep->lane];
+    const ir_type *type = &lowering->graph->nodes.data[index].type;
+    int64_t needed = registers_of(kernel, type, lane, sweep->single);
+    if (ir_type_has(type, lane) && mapped_alike(kernel, lane) && needed <= *spare) {
+      value->residency = KIR_REGISTERS;
+      *spare -= needed;
+      return;
+    }
+  }
+  value->residency = fits ? KIR_TEAM : KIR_MEMORY;
+  value->offset = reserve(fits ? &kernel->team.row_bytes : &kernel->team.memory_bytes, bytes);
+}
+
+static void place_scalar(pass_lowering *lowering, uint32_t index) {
+  kir_team *team = &lowering->kernel->team;
+  kir_value *value = &lowering->kernel->values[index];
+  size_t bytes = (place_bytes(lowering->kernel, value) + 15) & ~(size_t)15;
+  bool fits = (team->scalar_bytes + bytes) * team->count <= WARP_SCALAR_BYTES && !team->stepped;
+  value->residency = fits ? KIR_TEAM : KIR_MEMORY;
+  value->offset = fits ? team->scalar_bytes : reserve(&team->memory_bytes, bytes);
+  if (fits) team->scalar_bytes += bytes;
+}
+
+// What no row changes is cheap for each team to compute when it is one row long; with many queries
+// a launch of its own does it once.
+static void place_prepared(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  size_t all = 0;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++)
+    if (is_prepared(&kernel->values[i])) all += align_up(place_bytes(kernel, &kernel->values[i]));
+  kernel->team.prepared_by_launch =
+      all * kernel->team.count > PREPARED_BYTES || (all && kernel->team.stepped);
+  for (uint32_t i = 0; i < lowering->graph->nodes.count && kernel->team.prepared_by_launch; i++) {
+    kir_value *value = &kernel->values[i];
+    if (!is_prepared(value)) continue;
+    value->residency = KIR_MEMORY;
+    value->offset = reserve(&kernel->team.prepared_bytes, place_bytes(kernel, value));
+  }
+}
+
+// Which of the chain's sources an argument is: its own axis is the chain's, or a concat puts it
+// there.
+static void find_source(const pass_lowering *lowering, kir_arg *arg) {
+  const kir_chain *chain = &lowering->kernel->chain;
+  const ir_graph *graph = lowering->graph;
+  arg->source = chain->axis;
+  arg->tiled = chain->used && ir_type_has(&ir_node_of(graph, arg->value)->type, chain->axis);
+  for (uint32_t i = 0; i < graph->nodes.count && chain->used && !arg->tiled; i++) {
+    const ir_node *node = &graph->nodes.data[i];
+    if (!lowering->member[i] || node->op != IR_CONCAT || node->to[0].index != chain->axis.index)
+      continue;
+    int64_t start = 0;
+    for (uint32_t j = 0; j < node->operand_count && !arg->tiled; j++) {
+      bool many = ir_type_has(&ir_node_of(graph, node->operands[j])->type, node->over[0]);
+      arg->tiled = many && node->operands[j].index == arg->value.index;
+      arg->source = node->over[0];
+      arg->source_start = start;
+      start += many ? lowering->kernel->axes[node->over[0].index].size : 1;
+    }
+  }
+}
+
+// An input with rows that each thread reads at its own elements.
+static bool has_own_rows(const pass_lowering *lowering, const kir_arg *arg,
+                         const reading *reading) {
+  const ir_type *type = &ir_node_of(lowering->graph, arg->value)->type;
+  if (arg->written || arg->unit_position < 0 || !(ir_type_axes(type) & lowering->rows) ||
+      reading->elsewhere || !reading->sweeps)
+    return false;
+  ir_axis lane = type->axes[arg->unit_position];
+  return !lowering->kernel->axes[lane.index].factor_count && mapped_alike(lowering->kernel, lane);
+}
+
+// Used twice, or on its way through shared memory, which is free again once it is in registers.
+static bool wants_to_stay(const pass_lowering *lowering, const kir_arg *arg,
+                          const reading *reading) {
+  return has_own_rows(lowering, arg, reading) && (reading->sweeps > 1 || arg->staged);
+}
+
+// Rows that a thread reads at its own elements only can come to shared memory ahead of their use.
+static void stage_sources(pass_lowering *lowering, const reading *readings) {
+  kir_kernel *kernel = lowering->kernel;
+  const kir_team *team = &kernel->team;
+  if (!kernel->schedule.load || team->vector == 1 || team->stepped) return;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    kir_arg *arg = &kernel->args.data[i];
+    const ir_type *type = &ir_node_of(lowering->graph, arg->value)->type;
+    size_t element = ir_dtype_size(type->dtype);
+    if (!has_own_rows(lowering, arg, &readings[arg->value.index]) ||
+        element * team->vector > LARGEST_ACCESS)
+      continue;
+    ir_axis lane = type->axes[arg->unit_position];
+    int64_t step = (int64_t)team->threads * team->split * team->vector;
+    int64_t turns = (kernel->axes[lane.index].size + step - 1) / step;
+    arg->staged = true;
+    arg->residency = KIR_TEAM;
+    arg->stage_row = (size_t)turns * team->threads * team->vector * element;
+    arg->stage_offset = kernel->team.stage_bytes;
+    kernel->team.stage_bytes += align_up(arg->stage_row * (size_t)outer_points(kernel, type, lane));
+  }
+}
+
+static int64_t registers_of_source(const kir_kernel *kernel, const kir_arg *arg) {
+  const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
+  ir_axis lane = type->axes[arg->unit_position];
+  if (!arg->tiled) return registers_of(kernel, type, lane, false);
+  ir_type one = {.dtype = type->dtype, .rank = 1, .axes = {lane}};
+  return registers_of(kernel, &one, lane, false);
+}
+
+static void hold_sources(pass_lowering *lowering, const reading *readings, int64_t *spare) {
+  kir_kernel *kernel = lowering->kernel;
+  if (kernel->schedule.residency != 1 || kernel->team.vector == 1 || kernel->team.stepped) return;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    kir_arg *arg = &kernel->args.data[i];
+    find_source(lowering, arg);
+    if (!wants_to_stay(lowering, arg, &readings[arg->value.index])) continue;
+    int64_t needed = registers_of_source(kernel, arg);
+    if (arg->tiled) needed *= kernel->chain.tile;
+    if (needed > *spare) continue;
+    arg->residency = KIR_REGISTERS;
+    *spare -= needed;
+  }
+}
+
+// The mixes of a chain must be in registers; what they leave is for its tile.
+static bool fit_chain(pass_lowering *lowering, const reading *readings, int64_t *spare) {
+  kir_kernel *kernel = lowering->kernel;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const kir_value *value = &kernel->values[i];
+    if (value->place == KIR_SCRATCH && value->row && pass_in_chain(lowering, (ir_value){i}))
+      place_row_value(lowering, i, &readings[i], spare);
+    bool many = value->row && ir_type_has(&lowering->graph->nodes.data[i].type, kernel->chain.axis);
+    if (many && value->place == KIR_SCRATCH) return false; // a tile's index is no register's
+    bool own = value->residency == KIR_REGISTERS || !value->row || value->place != KIR_SCRATCH;
+    if (pass_in_chain(lowering, (ir_value){i}) && !own) return false;
+  }
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    kir_arg *arg = &kernel->args.data[i];
+    find_source(lowering, arg);
+    if (!arg->tiled || !wants_to_stay(lowering, arg, &readings[arg->value.index])) continue;
+    int64_t needed = registers_of_source(kernel, arg);
+    if (needed > most) most = needed;
+  }
+  if (!most || kernel->schedule.residency != 1) return false;
+  int64_t tile = *spare / most, size = kernel->axes[kernel->chain.axis.index].size;
+  if (tile > kernel->schedule.source_tile) tile = kernel->schedule.source_tile;
+  if (tile > MOST_TILE) tile = MOST_TILE;
+  if (tile > size) tile = size;
+  kernel->chain.tile = tile;
+  return tile > 0;
+}
+
+// The factors of a running maximum, and what it was before, lie beside the scalars.
+static bool place_running(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  for (uint32_t i = 0; i < kernel->chain.maxima.count; i++) {
+    kir_running *running = &kernel->chain.maxima.data[i];
+    const kir_value *value = &kernel->values[running->maximum.index];
+    size_t bytes = (place_bytes(kernel, value) + 15) & ~(size_t)15;
+    if (value->residency != KIR_TEAM) return false;
+    running->factor = kernel->team.scalar_bytes;
+    running->last = running->factor + bytes;
+    kernel->team.scalar_bytes += 2 * bytes;
+  }
+  return true;
+}
+
+// Sums of a sweep cross the warps of the team through `exchange`, all that end together at once.
+static size_t exchange_bytes(const kir_kernel *kernel) {
+  size_t most = 0, warps = kernel->team.threads / WARP;
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    size_t sums = 0;
+    for (uint32_t j = 0; j < sweep->roots.count; j++) {
+      int64_t points = 1;
+      for (uint32_t k = 0; k < sweep->roots.data[j].depth; k++)
+        points *= kir_tile(kernel, sweep, k);
+      if (sweep->roots.data[j].accumulates) sums += (size_t)points;
+    }
+    if (!sweep->scalar && sums > most) most = sums;
+  }
+  // In a cluster each block's totals stand beside them for the others to read.
+  size_t totals = kernel->team.split > 1 ? most : 0;
+  return align_up((most * warps + totals) * sizeof(float));
+}
+
+// Blocks that share a row keep their own elements of it only.
+static bool can_split(const pass_lowering *lowering, const reading *readings) {
+  const kir_kernel *kernel = lowering->kernel;
+  if (kernel->team.split == 1) return true;
+  if (kernel->team.count > 1) {
+    base_error_status(lowering->diag, BASE_UNSUPPORTED, (base_loc){0},
+                      "a row cannot be split over blocks that have several teams");
+    base_hint(lowering->diag, "use split=1 or teams=1");
+    return false;
+  }
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const kir_value *value = &kernel->values[i];
+    bool kept = value->place == KIR_SCRATCH || value->place == KIR_SHARED;
+    if (!kept || !value->row || !readings[i].elsewhere) continue;
+    base_error_status(lowering->diag, BASE_UNSUPPORTED, lowering->graph->nodes.data[i].loc,
+                      "kernel @%.*s reads %%%.*s at other elements than it was computed at, so its "
+                      "rows cannot be split over blocks",
+                      BASE_FMT(kernel->name), BASE_FMT(lowering->graph->nodes.data[i].name));
+    base_hint(lowering->diag, "use split=1");
+    return false;
+  }
+  return true;
+}
+
+// A stepped kernel's sweeps that sum over the lanes: all their points at once, each block's sums in
+// the workspace.
+static bool place_partials(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  for (uint32_t i = 0; i < kernel->sweeps.count && kernel->team.stepped; i++) {
+    kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (!is_row_sweep(sweep) || sweep->phase != KIR_BODY) continue;
+    sweep->partials = kernel->team.partial_bytes;
+    for (uint32_t j = 0; j < sweep->roots.count; j++) {
+      const kir_root *root = &sweep->roots.data[j];
+      if (!(root->accumulates & ir_axis_bit(sweep->loops[sweep->lane]))) continue;
+      int64_t points = 1;
+      for (uint32_t k = 0; k < root->depth; k++) {
+        points *= kir_tile(kernel, sweep, k);
+        if (kir_tile(kernel, sweep, k) == kernel->axes[sweep->loops[k].index].size) continue;
+        base_error_status(lowering->diag, BASE_UNSUPPORTED, (base_loc){0},
+                          "kernel @%.*s sums too many sources and queries of a row up together to "
+                          "be split over launches",
+                          BASE_FMT(kernel->name));
+        base_hint(lowering->diag, "use cluster=1 (sm_90 and later) or split=1");
+        return false;
+      }
+      kernel->team.partial_bytes += align_up((size_t)points * sizeof(float));
+    }
+  }
+  return true;
+}
+
+bool pass_lower_team(pass_lowering *lowering) {
+  kir_kernel *kernel = lowering->kernel;
+  choose_team(lowering);
+  const reading *readings = find_readings(lowering);
+  if (!can_split(lowering, readings)) return false;
+  int64_t spare = spare_registers(kernel);
+  place_prepared(lowering);
+  stage_sources(lowering, readings);
+  if (kernel->chain.used && !fit_chain(lowering, readings, &spare)) return false;
+  readings = find_readings(lowering);       // with the chain's tile
+  hold_sources(lowering, readings, &spare); // first: they save the most
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const kir_value *value = &kernel->values[i];
+    bool kept =
+        value->place == KIR_SCRATCH || (is_prepared(value) && !kernel->team.prepared_by_launch);
+    if (!kept || value->residency != KIR_MEMORY) continue;
+    if (value->row)
+      place_row_value(lowering, i, &readings[i], &spare);
+    else
+      place_scalar(lowering, i);
+  }
+  if (!place_running(lowering) || !place_partials(lowering)) return false;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    kir_arg *arg = &kernel->args.data[i];
+    arg->last_sweep = readings[arg->value.index].sweeps ? readings[arg->value.index].last : -1;
+    arg->reads = arg->residency == KIR_MEMORY ? readings[arg->value.index].times : 1;
+  }
+  size_t warps = kernel->team.threads / WARP;
+  kernel->team.warp_scalars =
+      kernel->team.scalar_bytes > 0 &&
+      kernel->team.scalar_bytes * warps * kernel->team.count <= WARP_SCALAR_BYTES;
+  kernel->team.exchange_bytes = exchange_bytes(kernel);
+  return true;
+}
