@@ -50,8 +50,7 @@ bool rt_plan_temporaries(const rt_bound *bound, size_t *bytes) {
   return !overflow;
 }
 
-// The memory of a slot: the caller's, or the workspace, dense in the type's order.
-static rt_tensor tensor_of(const rt_bound *bound, uint32_t index) {
+rt_tensor rt_plan_tensor(const rt_bound *bound, uint32_t index) {
   const rt_slot *slot = &bound->program->slots[index];
   if (slot->role != RT_TEMPORARY) return bound->tensors[index];
   bool overflow = false; // known not to: rt_plan_temporaries ran before
@@ -97,7 +96,7 @@ static int64_t row_stride(const rt_bound *bound, const rt_kernel *kernel, const 
 static bool rows_join_in(const rt_bound *bound, const rt_kernel *kernel, const rt_kernel_arg *arg,
                          uint32_t outer, int64_t inner) {
   const rt_slot *slot = &bound->program->slots[arg->slot];
-  rt_tensor tensor = tensor_of(bound, arg->slot);
+  rt_tensor tensor = rt_plan_tensor(bound, arg->slot);
   uint32_t innermost = kernel->rows[kernel->row_count - 1];
   int outer_position = position_of(slot, kernel->rows[outer]);
   int row_position = position_of(slot, innermost);
@@ -194,7 +193,7 @@ static size_t plan_tile(rt_view *view, bool *overflow) {
 static rt_view plan_view(const rt_bound *bound, const rt_kernel *kernel, const rt_kernel_arg *arg,
                          const rt_rows *rows) {
   const rt_slot *slot = &bound->program->slots[arg->slot];
-  rt_tensor tensor = tensor_of(bound, arg->slot);
+  rt_tensor tensor = rt_plan_tensor(bound, arg->slot);
   rt_view view = {.arg = arg,
                   .data = tensor.data,
                   .slices = tensor.slices,

@@ -80,6 +80,8 @@ typedef struct rt_plan {
 
 // Bytes of all temporaries. False when they overflow.
 bool rt_plan_temporaries(const rt_bound *bound, size_t *bytes);
+// The memory of a slot: the caller's, or the workspace, dense in the type's order.
+rt_tensor rt_plan_tensor(const rt_bound *bound, uint32_t slot);
 // Lays out the area of one kernel from offset `start` on. False when it overflows.
 bool rt_plan_kernel(const rt_bound *bound, const rt_kernel *kernel, uint32_t concurrency,
                     size_t start, rt_plan *plan);
