@@ -1,0 +1,181 @@
+// The cuda target: its table, and the way from a fused graph to images that a device loads. For the
+// emulator the image is the text itself, which it compiles with the host's compiler.
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/cuda/cuda.h"
+
+typedef struct cuda_artefact {
+  cg_artefact base;
+  base_arena arena; // program, images
+} cuda_artefact;
+
+static void release_artefact(cg_artefact *base) {
+  cuda_artefact *artefact = base->owner;
+  base_arena_reset(&artefact->arena);
+  free(artefact);
+}
+
+// While it is being made an artefact belongs to the compilation: whatever ends that early, its
+// arena releases the artefact. NULL once it is handed over.
+static void release_unfinished(void *object) {
+  cuda_artefact **artefact = object;
+  if (*artefact) release_artefact(&(*artefact)->base);
+}
+
+// ---- NVRTC --------------------------------------------------------------------------------------
+
+static uint32_t form_total(const cuda_plan *plan) {
+  uint32_t total = 0;
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    total += plan->kernels[i].form_count;
+  return total;
+}
+
+static const cuda_nvrtc *open_nvrtc(base_arena *arena, base_diag *diag) {
+  base_str why;
+  const cuda_nvrtc *nvrtc = cuda_nvrtc_open(arena, &why);
+  if (!nvrtc) base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "%.*s", BASE_FMT(why));
+  return nvrtc;
+}
+
+// One binary for each form of each kernel, in order. NULL: see diag.
+static cuda_binary *compile_forms(base_arena *arena, const cuda_plan *plan,
+                                  const cg_options *options, base_diag *diag) {
+  const cuda_nvrtc *nvrtc = open_nvrtc(arena, diag);
+  if (!nvrtc) return NULL;
+  uint32_t count = form_total(plan), next = 0;
+  cuda_unit *units = base_new_array(arena, cuda_unit, count + 1);
+  cuda_binary *binaries = base_new_array(arena, cuda_binary, count + 1);
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    for (uint32_t j = 0; j < plan->kernels[i].form_count; j++)
+      units[next++] = (cuda_unit){
+          base_str_format(arena, "%s.cu", plan->kernels[i].names[j]).data,
+          cuda_form_text(arena, plan, i, j, true),
+      };
+  cuda_compile_options compile = {.arch = plan->arch.name,
+                                  .cache_directory = options->cache_directory};
+  return cuda_compile(arena, nvrtc, &compile, units, count, binaries, diag) ? binaries : NULL;
+}
+
+// ---- compiling ----------------------------------------------------------------------------------
+
+static void take_binary(base_arena *arena, const cuda_binary *binary, rt_image *image) {
+  image->cubin = base_str_copy(arena, binary->cubin);
+  image->ptx = base_str_copy(arena, binary->ptx);
+}
+
+static bool fill_images(base_arena *arena, const cuda_plan *plan, const cg_options *options,
+                        cuda_artefact *artefact, base_diag *diag) {
+  rt_device_kernel *kernels = (rt_device_kernel *)artefact->base.device->kernels;
+  const cuda_binary *binaries = options->emulate ? NULL : compile_forms(arena, plan, options, diag);
+  if (!options->emulate && !binaries) return false;
+  uint32_t next = 0;
+  artefact->base.from_cache = !options->emulate;
+  for (uint32_t i = 0; i < plan->kernel_count; i++)
+    for (uint32_t j = 0; j < kernels[i].form_count; j++) {
+      rt_image *image = &kernels[i].image[j];
+      if (options->emulate) {
+        image->text = base_str_copy(&artefact->arena, cuda_form_text(arena, plan, i, j, false));
+        continue;
+      }
+      artefact->base.from_cache &= binaries[next].from_cache;
+      take_binary(&artefact->arena, &binaries[next++], image);
+    }
+  return true;
+}
+
+static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                            base_diag *diag) {
+  cuda_plan *plan = cuda_plan_create(arena, graph, options, diag);
+  if (!plan) return NULL;
+  cuda_artefact **unfinished = base_new(arena, cuda_artefact *);
+  base_defer(arena, release_unfinished, unfinished);
+  cuda_artefact *artefact = calloc(1, sizeof *artefact);
+  if (!artefact) {
+    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
+    return NULL;
+  }
+  artefact->base = (cg_artefact){.release = release_artefact, .owner = artefact};
+  base_arena_init(&artefact->arena, &arena->allocator);
+  artefact->arena.escape = arena->escape;
+  *unfinished = artefact;
+  base_text schedule = {.arena = &artefact->arena};
+  if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].forms[0]->schedule, &schedule);
+  artefact->base.device = cuda_program_create(&artefact->arena, plan);
+  artefact->base.program = artefact->base.device->program;
+  artefact->base.schedule = schedule.data ? schedule.data : "";
+  artefact->base.schedule_source = plan->schedule_source;
+  if (!fill_images(arena, plan, options, artefact, diag)) return NULL;
+  artefact->arena.escape = NULL;
+  *unfinished = NULL;
+  return &artefact->base;
+}
+
+// ---- emitting -----------------------------------------------------------------------------------
+
+// The whole file as one unit.
+static bool emit_binary(base_arena *arena, const cuda_plan *plan, const cg_options *options,
+                        bool ptx, base_str *out, base_diag *diag) {
+  const cuda_nvrtc *nvrtc = open_nvrtc(arena, diag);
+  if (!nvrtc) return false;
+  cuda_unit unit = {base_str_format(arena, "%.*s.cu", BASE_FMT(plan->graph->name)).data,
+                    cuda_file_text(arena, plan)};
+  cuda_compile_options compile = {.arch = plan->arch.name,
+                                  .cache_directory = options->cache_directory};
+  cuda_binary binary;
+  if (!cuda_compile(arena, nvrtc, &compile, &unit, 1, &binary, diag)) return false;
+  *out = ptx ? binary.ptx : binary.cubin;
+  return true;
+}
+
+// Without NVRTC the report lacks what only the compiler knows, and says so.
+static base_str report(base_arena *arena, const cuda_plan *plan, const cg_options *options) {
+  base_diag unused;
+  base_diag_init(&unused, arena, BASE_STR(""), BASE_STR(""));
+  return cuda_report(arena, plan, compile_forms(arena, plan, options, &unused));
+}
+
+static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options,
+                 const char *what, base_str *out, base_diag *diag) {
+  static const char *const kinds[] = {"kernel", "cuda", "ptx", "cubin", "report"};
+  bool known = false;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    known |= strcmp(what, kinds[i]) == 0;
+  if (!known) {
+    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "the cuda target does not emit '%s'",
+                      what);
+    base_hint(diag, "it emits graph, kernel, cuda, ptx, cubin and report");
+    return false;
+  }
+  cuda_plan *plan = cuda_plan_create(arena, graph, options, diag);
+  if (!plan) return false;
+  if (strcmp(what, "kernel") == 0) {
+    base_text text = {.arena = arena};
+    for (uint32_t i = 0; i < plan->kernel_count; i++)
+      kir_print(plan->kernels[i].forms[0], &text);
+    *out = base_text_str(&text);
+  } else if (strcmp(what, "cuda") == 0) {
+    *out = cuda_file_text(arena, plan);
+  } else if (strcmp(what, "report") == 0) {
+    *out = report(arena, plan, options);
+  } else {
+    return emit_binary(arena, plan, options, strcmp(what, "ptx") == 0, out, diag);
+  }
+  return true;
+}
+
+static void describe(base_text *out) {
+  base_str why;
+  const cuda_nvrtc *nvrtc = cuda_nvrtc_open(out->arena, &why);
+  if (nvrtc)
+    base_text_printf(out, "nvrtc: %u.%u, %s, for %.*s\n", nvrtc->major, nvrtc->minor, nvrtc->path,
+                     BASE_FMT(cuda_nvrtc_archs(out->arena, nvrtc)));
+}
+
+static const cg_target cuda_target = {
+    .name = "cuda", .abi = CG_ABI, .compile = compile, .emit = emit, .describe = describe};
+
+const cg_target *cg_cuda_target(void) {
+  return &cuda_target;
+}

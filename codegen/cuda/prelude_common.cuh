@@ -1,0 +1,269 @@
+// ---- Fathom prelude: what is built from the primitives -----------------------------------------
+// The same text on a GPU and in the emulator. All loops have constant bounds and are unrolled, so
+// that arrays live in registers.
+
+// Ahead of an access of several values of shared memory; the emulator checks it.
+#ifndef FM_CHECK_ALIGNED
+#define FM_CHECK_ALIGNED(pointer, bytes)
+#endif
+
+template <class A, class B> constexpr bool fm_same = false;
+template <class A> constexpr bool fm_same<A, A> = true;
+
+// `bytes` bytes further on.
+template <class T> FM_DEVICE T *fm_at(T *p, long long bytes) { return (T *)((char *)p + bytes); }
+
+// -- elements: f32 in registers, T in memory
+
+FM_DEVICE float fm_widen(float x) { return x; }
+FM_DEVICE float fm_widen(fm_bf16 x) { return fm_from_bits((unsigned)x.bits << 16); }
+FM_DEVICE float fm_widen(fm_f16 x) { return fm_half_to_float(x.bits); }
+
+// The nearest T, of two the even one. NaN stays NaN, with the bit set that makes it quiet.
+template <class T> FM_DEVICE T fm_narrow(float x) {
+  if constexpr (fm_same<T, float>) {
+    return x;
+  } else if constexpr (fm_same<T, fm_f16>) {
+    return T{fm_float_to_half(x)};
+  } else {
+    unsigned bits = fm_bits(x);
+    unsigned rounded = bits + 0x7fff + (bits >> 16 & 1); // a carry goes to the exponent, up to inf
+    unsigned quiet = bits | 0x400000;
+    return T{(unsigned short)((fm_is_nan(x) ? quiet : rounded) >> 16)};
+  }
+}
+
+template <class T> FM_DEVICE float fm_round(float x) { return fm_widen(fm_narrow<T>(x)); }
+
+// Two narrow values as one word, the first in the low half.
+#ifndef FM_NARROWS_PAIRS
+template <class T> FM_DEVICE unsigned fm_narrow_pair(float low, float high, T) {
+  return fm_narrow<T>(low).bits | (unsigned)fm_narrow<T>(high).bits << 16;
+}
+#endif
+
+// V values <-> the registers of one access.
+template <class T, int V> FM_DEVICE void fm_unpack(float (&x)[V], fm_raw<V * sizeof(T)> raw) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    if constexpr (sizeof(T) == 4) {
+      x[i] = fm_from_bits(raw.word[i]);
+    } else {
+      x[i] = fm_widen(T{(unsigned short)(raw.word[i / 2] >> i % 2 * 16)});
+    }
+  }
+}
+
+template <class T, int V> FM_DEVICE fm_raw<V * sizeof(T)> fm_pack(const float (&x)[V]) {
+  fm_raw<V * sizeof(T)> raw;
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < V; i++) raw.word[i] = fm_bits(x[i]);
+  } else if constexpr (V == 1) {
+    raw.word[0] = fm_narrow<T>(x[0]).bits;
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i += 2) raw.word[i / 2] = fm_narrow_pair(x[i], x[i + 1], T{});
+  }
+  return raw;
+}
+
+// One element of global memory.
+template <class T> FM_DEVICE float fm_load(const T *p) {
+  float x[1];
+  fm_unpack<T>(x, fm_load_raw_cached<sizeof(T)>(p));
+  return x[0];
+}
+template <class T> FM_DEVICE float fm_load_coherent(const T *p) {
+  float x[1];
+  fm_unpack<T>(x, fm_load_raw_coherent<sizeof(T)>(p));
+  return x[0];
+}
+template <class T> FM_DEVICE void fm_store(T *p, float x) {
+  float all[1] = {x};
+  fm_store_raw(p, fm_pack<T>(all));
+}
+template <class T> FM_DEVICE void fm_store_kept(T *p, float x) {
+  float all[1] = {x};
+  fm_store_raw_kept(p, fm_pack<T>(all));
+}
+
+// V (1, 2, 4, 8) values of shared memory, in accesses of up to 16 bytes.
+template <int V> struct alignas(4 * V) fm_vector {
+  float element[V];
+};
+template <int V> FM_DEVICE void fm_shared_load(float (&x)[V], const float *shared) {
+  constexpr int STEP = V < 4 ? V : 4;
+#pragma unroll
+  for (int i = 0; i < V; i += STEP) {
+    FM_CHECK_ALIGNED(shared + i, 4 * STEP);
+    fm_vector<STEP> v = *(const fm_vector<STEP> *)(shared + i);
+#pragma unroll
+    for (int j = 0; j < STEP; j++) x[i + j] = v.element[j];
+  }
+}
+template <int V> FM_DEVICE void fm_shared_store(float *shared, const float (&x)[V]) {
+  constexpr int STEP = V < 4 ? V : 4;
+#pragma unroll
+  for (int i = 0; i < V; i += STEP) {
+    FM_CHECK_ALIGNED(shared + i, 4 * STEP);
+    fm_vector<STEP> v;
+#pragma unroll
+    for (int j = 0; j < STEP; j++) v.element[j] = x[i + j];
+    *(fm_vector<STEP> *)(shared + i) = v;
+  }
+}
+
+FM_DEVICE float fm_sigmoid(float x) { return 1.0f / (1.0f + fm_exp(-x)); }
+
+// -- reductions
+// A team is WARPS neighbouring warps, the first at a multiple of WARPS. All its threads call these
+// together, each with K values, and leave with the K totals over the team. The order of additions
+// is fixed by K and WARPS alone, and all threads get the same bits.
+
+struct fm_op_sum {};
+struct fm_op_max {};
+FM_DEVICE float fm_join(fm_op_sum, float a, float b) { return a + b; }
+FM_DEVICE float fm_join(fm_op_max, float a, float b) { return fm_max(a, b); }
+
+// Totals over a warp of x[0 .. LEFT - 1], LEFT <= 32: lane i leaves with the total of value i
+// modulo P, P the power of two from LEFT up. A step pairs neighbouring values; even lanes keep the
+// first and send the second, odd lanes the reverse, so half as many are left:
+//
+//   lane 0:  a0 b0         a0 + a1          lanes 0, 2:  a0 + a1 + a2 + a3
+//   lane 1:  a1 b1   ->    b0 + b1    ->    lanes 1, 3:  b0 + b1 + b2 + b3
+//
+// All in all 31 shuffles for 32 values, 12 for 9, 5 for 1. A value without a neighbour pairs with
+// itself; lanes of values that do not exist leave with something without meaning.
+template <class OP, int LEFT, int STEP = 1, int K> FM_DEVICE float fm_warp_fold(float (&x)[K]) {
+  if constexpr (STEP == 32) {
+    return x[0];
+  } else {
+    bool odd = fm_thread() & STEP;
+    if constexpr (LEFT == 1) {
+      x[0] = fm_join(OP(), x[0], fm_shuffle_xor(x[0], STEP));
+    } else {
+#pragma unroll
+      for (int i = 0; i < (LEFT + 1) / 2; i++) {
+        float first = x[2 * i], second = x[2 * i + 1 < LEFT ? 2 * i + 1 : 2 * i];
+        x[i] = fm_join(OP(), odd ? second : first, fm_shuffle_xor(odd ? first : second, STEP));
+      }
+    }
+    return fm_warp_fold<OP, (LEFT + 1) / 2, 2 * STEP>(x);
+  }
+}
+
+// K totals spread over the lanes of a warp, in groups of up to 32: lane i holds value i of each
+// group. Groups are of equal size; those beyond K repeat the last value.
+template <int K> struct fm_totals {
+  enum { GROUPS = (K + 31) / 32, SIZE = (K + GROUPS - 1) / GROUPS };
+  float total[GROUPS];
+
+  // Whether this lane holds a value of its own, and which one it holds.
+  FM_DEVICE bool owns(int group) {
+    int lane = fm_thread() % 32;
+    return lane < SIZE && group * SIZE + lane < K;
+  }
+  FM_DEVICE int index(int group) {
+    int lane = fm_thread() % 32, i = group * SIZE + (lane < SIZE ? lane : 0);
+    return i < K ? i : K - 1;
+  }
+};
+
+template <class OP, int K> FM_DEVICE fm_totals<K> fm_warp_totals(const float (&x)[K]) {
+  using totals = fm_totals<K>;
+  totals t;
+#pragma unroll
+  for (int g = 0; g < totals::GROUPS; g++) {
+    float group[totals::SIZE];
+#pragma unroll
+    for (int i = 0; i < totals::SIZE; i++) {
+      int from = g * totals::SIZE + i;
+      group[i] = x[from < K ? from : K - 1];
+    }
+    t.total[g] = fm_warp_fold<OP, totals::SIZE>(group);
+  }
+  return t;
+}
+
+// From the totals of this warp to those of its team. `exchange` may be written again after the
+// team's next barrier.
+template <class OP, int WARPS, int K>
+FM_DEVICE void fm_team_join(fm_totals<K> &t, float *exchange, int barrier) {
+  if constexpr (WARPS > 1) {
+    int warp = fm_thread() / 32 % WARPS;
+#pragma unroll
+    for (int g = 0; g < t.GROUPS; g++)
+      if (t.owns(g)) exchange[warp * K + t.index(g)] = t.total[g];
+    fm_barrier(barrier, 32 * WARPS);
+#pragma unroll
+    for (int g = 0; g < t.GROUPS; g++) {
+      const float *partial = exchange + t.index(g);
+      t.total[g] = partial[0];
+#pragma unroll
+      for (int w = 1; w < WARPS; w++) t.total[g] = fm_join(OP(), t.total[g], partial[w * K]);
+    }
+  }
+}
+
+// All totals to all lanes.
+template <int K> FM_DEVICE void fm_broadcast(float (&x)[K], const fm_totals<K> &t) {
+#pragma unroll
+  for (int i = 0; i < K; i++)
+    x[i] = K == 1 ? t.total[0] : fm_shuffle(t.total[i / t.SIZE], i % t.SIZE);
+}
+
+// `exchange` is K * WARPS floats of shared memory (unused by a single warp), `barrier` a named
+// barrier of the team. A second barrier at the end makes `exchange` free at once; a caller that
+// passes two areas in turn does without it (FREE = false).
+template <class OP, int K, int WARPS, bool FREE>
+FM_DEVICE void fm_team_reduce(float (&x)[K], float *exchange, int barrier) {
+  fm_totals<K> t = fm_warp_totals<OP>(x);
+  fm_team_join<OP, WARPS>(t, exchange, barrier);
+  fm_broadcast(x, t);
+  if constexpr (WARPS > 1 && FREE) fm_barrier(barrier, 32 * WARPS);
+}
+template <int K, int WARPS, bool FREE = true>
+FM_DEVICE void fm_team_sum(float (&x)[K], float *exchange, int barrier) {
+  fm_team_reduce<fm_op_sum, K, WARPS, FREE>(x, exchange, barrier);
+}
+// NaN wins.
+template <int K, int WARPS, bool FREE = true>
+FM_DEVICE void fm_team_max(float (&x)[K], float *exchange, int barrier) {
+  fm_team_reduce<fm_op_max, K, WARPS, FREE>(x, exchange, barrier);
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// The same over the teams of all blocks of a cluster, one team a block, in the order of their
+// ranks; BLOCKS is the cluster's size where it is known. `partials` is K floats of shared memory,
+// at the same place in each block. Every thread of every block meets the two cluster barriers: one
+// before partials are read, one after, which makes both areas free again.
+template <class OP, int K, int WARPS, int BLOCKS>
+FM_DEVICE void fm_cluster_reduce(float (&x)[K], float *exchange, float *partials, int barrier) {
+  fm_totals<K> t = fm_warp_totals<OP>(x);
+  fm_team_join<OP, WARPS>(t, exchange, barrier);
+#pragma unroll
+  for (int g = 0; g < t.GROUPS; g++)
+    if (fm_thread() / 32 % WARPS == 0 && t.owns(g)) partials[t.index(g)] = t.total[g];
+  fm_cluster_barrier();
+  int blocks = BLOCKS > 0 ? BLOCKS : fm_cluster_size();
+#pragma unroll
+  for (int g = 0; g < t.GROUPS; g++) {
+    const float *partial = partials + t.index(g);
+    t.total[g] = fm_cluster_load(partial, 0);
+#pragma unroll
+    for (int rank = 1; rank < blocks; rank++)
+      t.total[g] = fm_join(OP(), t.total[g], fm_cluster_load(partial, rank));
+  }
+  fm_broadcast(x, t);
+  fm_cluster_barrier();
+}
+template <int K, int WARPS, int BLOCKS = 0>
+FM_DEVICE void fm_cluster_sum(float (&x)[K], float *exchange, float *partials, int barrier) {
+  fm_cluster_reduce<fm_op_sum, K, WARPS, BLOCKS>(x, exchange, partials, barrier);
+}
+template <int K, int WARPS, int BLOCKS = 0>
+FM_DEVICE void fm_cluster_max(float (&x)[K], float *exchange, float *partials, int barrier) {
+  fm_cluster_reduce<fm_op_max, K, WARPS, BLOCKS>(x, exchange, partials, barrier);
+}
+#endif

@@ -1,0 +1,250 @@
+// Scopes, lines and names.
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/cuda/text.h"
+
+// ---- names --------------------------------------------------------------------------------------
+
+// What a graph may call an axis or a value and C++ may not.
+static const char *const reserved[] = {
+    "a",         "first",     "step",     "slot",       "stages",    "stage",     "ring",
+    "full",      "round",     "copy_row", "row_values", "part",      "alignas",   "and",
+    "asm",       "auto",      "bool",     "break",      "case",      "catch",     "char",
+    "class",     "const",     "continue", "default",    "delete",    "do",        "double",
+    "else",      "enum",      "exchange", "explicit",   "extern",    "false",     "float",
+    "for",       "friend",    "goto",     "if",         "inline",    "int",       "lane",
+    "long",      "mutable",   "new",      "not",        "operator",  "or",        "private",
+    "public",    "register",  "return",   "row",        "rows",      "scalars",   "shared",
+    "short",     "signed",    "sizeof",   "static",     "struct",    "switch",    "team",
+    "template",  "this",      "thread",   "throw",      "true",      "try",       "typedef",
+    "union",     "unsigned",  "using",    "virtual",    "void",      "volatile",  "warp",
+    "while",     "workspace", "xor",      "main",       "e",         "turn",      "linux",
+    "unix",      "asm",       "half",     "blockIdx",   "threadIdx", "gridDim",   "blockDim",
+    "typename",  "typeid",    "nullptr",  "namespace",  "export",    "constexpr", "decltype",
+    "noexcept",  "compl",     "bitand",   "bitor",      "and_eq",    "or_eq",     "not_eq",
+    "xor_eq",    "wchar_t",   "char16_t", "char32_t",   "requires",  "concept",   "signed",
+    "protected", "block",     "blocks",
+};
+
+static bool is_taken(const text_printer *p, const char *name) {
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+    if (strcmp(reserved[i], name) == 0) return true;
+  for (uint32_t i = 0; i < p->names.count; i++)
+    if (strcmp(p->names.data[i], name) == 0) return true;
+  return false;
+}
+
+// Letters, digits and single underscores, a letter first: what begins with an underscore or holds
+// two belongs to the compiler, what begins with fm_ to the prelude.
+static char *clean(text_printer *p, base_str wanted) {
+  char *name = base_new_array(p->arena, char, wanted.length + 16);
+  size_t length = 0;
+  if (wanted.length == 0 || !isalpha((unsigned char)wanted.data[0]) ||
+      (wanted.length > 2 && memcmp(wanted.data, "fm_", 3) == 0))
+    name[length++] = 'v';
+  for (size_t i = 0; i < wanted.length; i++) {
+    char c = isalnum((unsigned char)wanted.data[i]) ? wanted.data[i] : '_';
+    if (c != '_' || length == 0 || name[length - 1] != '_') name[length++] = c;
+  }
+  return name;
+}
+
+const char *text_name(text_printer *p, base_str wanted) {
+  char *name = clean(p, wanted);
+  size_t length = strlen(name);
+  for (uint32_t i = 2; is_taken(p, name); i++)
+    snprintf(name + length, 16, "_%u", i);
+  base_push(p->arena, &p->names, name);
+  return name;
+}
+
+const char *text_format(text_printer *p, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  base_str text = base_str_vformat(p->arena, format, arguments);
+  va_end(arguments);
+  return text.data;
+}
+
+// ---- lines --------------------------------------------------------------------------------------
+
+uint32_t text_top(const text_printer *p) {
+  return p->scopes.count - 1;
+}
+
+static text_scope *innermost(text_printer *p) {
+  return p->scopes.data[text_top(p)];
+}
+
+__attribute__((format(printf, 3, 0))) static void add_line(base_text *out, uint32_t indent,
+                                                           const char *format, va_list arguments) {
+  base_str text = base_str_vformat(out->arena, format, arguments);
+  base_text_printf(out, "%*s%.*s\n", 2 * (int)indent, "", BASE_FMT(text));
+}
+
+void text_line(text_printer *p, uint32_t scope, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  add_line(&p->scopes.data[scope]->lines, p->scopes.data[scope]->indent, format, arguments);
+  va_end(arguments);
+}
+
+void text_element(text_printer *p, const char *format, ...) {
+  text_scope *scope = innermost(p);
+  va_list arguments;
+  va_start(arguments, format);
+  add_line(&scope->elements, scope->indent + (p->vector > 1), format, arguments);
+  va_end(arguments);
+}
+
+void text_after(text_printer *p, const char *format, ...) {
+  text_scope *scope = innermost(p);
+  va_list arguments;
+  va_start(arguments, format);
+  add_line(&scope->after, scope->indent, format, arguments);
+  va_end(arguments);
+}
+
+void text_comment(text_printer *p, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  base_str text = base_str_vformat(p->arena, format, arguments);
+  va_end(arguments);
+  text_line(p, text_top(p), "// %.*s", BASE_FMT(text));
+}
+
+void text_blank(text_printer *p) {
+  text_end_elements(p);
+  base_text_append(&innermost(p)->lines, "\n", 1);
+}
+
+// ---- scopes -------------------------------------------------------------------------------------
+
+static void append(base_text *out, base_text *part) {
+  if (part->length) base_text_append(out, part->data, part->length);
+  part->length = 0;
+}
+
+void text_end_elements(text_printer *p) {
+  text_scope *scope = innermost(p);
+  bool loop = scope->elements.length > 0 && p->vector > 1;
+  if (loop) text_line(p, text_top(p), "for (int e = 0; e < %u; e++) {", p->vector);
+  append(&scope->lines, &scope->elements);
+  if (loop) text_line(p, text_top(p), "}");
+  append(&scope->lines, &scope->after);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < scope->memo.count; i++)
+    if (!scope->memo.data[i].term.local) scope->memo.data[kept++] = scope->memo.data[i];
+  scope->memo.count = kept;
+}
+
+void text_open(text_printer *p, const char *head) {
+  text_scope *scope = base_new(p->arena, text_scope);
+  scope->head = head;
+  if (p->scopes.count) {
+    text_end_elements(p);
+    scope->indent = innermost(p)->indent + 1;
+  }
+  scope->lines.arena = scope->elements.arena = scope->after.arena = p->arena;
+  base_push(p->arena, &p->scopes, scope);
+}
+
+void text_declare(text_printer *p, const char *declaration) {
+  innermost(p)->declaration = declaration;
+}
+
+static bool is_word(char c) {
+  return isalnum((unsigned char)c) || c == '_';
+}
+
+static bool mentions(const base_text *lines, const char *word) {
+  size_t length = strlen(word);
+  const char *end = lines->data + lines->length;
+  for (const char *at = lines->data; lines->length; at++) {
+    at = memmem(at, (size_t)(end - at), word, length);
+    if (!at) return false;
+    if ((at == lines->data || !is_word(at[-1])) && !is_word(at[length])) return true;
+  }
+  return false;
+}
+
+// The scope outside may have got lines while this one was open: they come first.
+void text_close(text_printer *p) {
+  text_end_elements(p);
+  text_scope *scope = innermost(p);
+  p->scopes.count--;
+  text_line(p, text_top(p), "%s%s{", scope->head, *scope->head ? " " : "");
+  if (scope->declaration && mentions(&scope->lines, scope->variable))
+    base_text_printf(&innermost(p)->lines, "%*s%s\n", 2 * (int)scope->indent, "",
+                     scope->declaration);
+  append(&innermost(p)->lines, &scope->lines);
+  text_line(p, text_top(p), "}%s", scope->tail ? scope->tail : "");
+}
+
+void text_close_all(text_printer *p, uint32_t count) {
+  while (count-- > 0)
+    text_close(p);
+}
+
+static bool is_open(const text_printer *p, const char *name) {
+  for (uint32_t i = 0; i < p->scopes.count; i++)
+    if (p->scopes.data[i]->variable && strcmp(p->scopes.data[i]->variable, name) == 0) return true;
+  return false;
+}
+
+// Its name in lower case; loops inside each other have different ones.
+const char *text_axis_name(text_printer *p, ir_axis axis) {
+  char *name = clean(p, p->graph->axes.data[axis.index].name);
+  size_t length = strlen(name);
+  for (char *c = name; *c; c++)
+    *c = (char)tolower((unsigned char)*c);
+  for (uint32_t i = 2; is_taken(p, name) || is_open(p, name); i++)
+    snprintf(name + length, 16, "_%u", i);
+  innermost(p)->variable = name;
+  return name;
+}
+
+const char *text_unroll(text_printer *p) {
+  return text_format(p, "#pragma unroll\n%*s", 2 * (int)innermost(p)->indent, "");
+}
+
+// A scope whose head, with the index's name, is printed by `head`.
+static text_index open_loop(text_printer *p, ir_axis axis, int64_t low, int64_t high,
+                            const char *before) {
+  text_open(p, "");
+  const char *name = text_axis_name(p, axis);
+  innermost(p)->head = before;
+  return (text_index){name, low, high, text_top(p), NULL};
+}
+
+text_index text_loop(text_printer *p, ir_axis axis, int64_t low, int64_t high, int64_t step,
+                     bool unroll, uint32_t *opened) {
+  *opened = high - low > step;
+  if (!*opened) return (text_index){text_format(p, "%lld", (long long)low), low, low + 1, 0, NULL};
+  const char *pragma = text_format(p, "#pragma unroll%s\n%*s", unroll ? "" : " 1",
+                                   2 * (int)innermost(p)->indent, "");
+  text_index index = open_loop(p, axis, low, high, "");
+  innermost(p)->head =
+      text_format(p, "%sfor (int %s = %lld; %s < %lld; %s)", pragma, index.text, (long long)low,
+                  index.text, (long long)high,
+                  step == 1 ? text_format(p, "%s++", index.text)
+                            : text_format(p, "%s += %lld", index.text, (long long)step));
+  return index;
+}
+
+text_index text_dealt(text_printer *p, ir_axis axis, int64_t low, int64_t high, uint32_t *opened) {
+  uint32_t group = text_group(p);
+  text_index index = open_loop(p, axis, low, high, "");
+  *opened = 1;
+  if (high - low > group)
+    innermost(p)->head = text_format(p, "for (int %s = %s; %s < %lld; %s += %u)", index.text,
+                                     text_sum(p, text_format(p, "%lld", (long long)low), "lane"),
+                                     index.text, (long long)high, index.text, group);
+  else
+    innermost(p)->head = text_format(p, "if (const int %s = %s; %s < %lld)", index.text,
+                                     text_sum(p, text_format(p, "%lld", (long long)low), "lane"),
+                                     index.text, (long long)high);
+  return index;
+}

@@ -1,0 +1,574 @@
+// One sweep as loops of a team's threads.
+//
+// A row sweep: tiles of its outer loops, the team's turns over the lane axis, and inside a turn the
+// tile's points, unrolled. Sums over the lanes begin as one partial sum a thread and point; where
+// the root's own loops end, all that end there cross the team together.
+//
+// A scalar section: its points are dealt to the lanes of a warp, each warp working for itself, or,
+// where there are many scalars, to the threads of the team.
+#include <stdlib.h>
+
+#include "codegen/cuda/text.h"
+
+// ---- lanes --------------------------------------------------------------------------------------
+
+enum { MAX_TURNS_UNROLLED = 16 };
+
+uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point *point) {
+  const kir_team *team = &p->kernel->team;
+  int64_t size = p->kernel->axes[lane.index].size, width = single ? 1 : team->vector;
+  uint32_t threads = team->threads * p->split;
+  int64_t step = threads * width, turns = (size + step - 1) / step;
+  p->vector = (uint32_t)width;
+  uint32_t opened = 1;
+  if (turns > 1)
+    text_open(p, text_format(p, "%sfor (int turn = 0; turn < %lld; turn++)",
+                             turns <= MAX_TURNS_UNROLLED ? text_unroll(p) : "", (long long)turns));
+  else
+    text_open(p, "");
+  const char *name = text_axis_name(p, lane);
+  const char *own = p->split > 1 ? "part" : "thread";
+  const char *first = turns > 1 ? text_format(p, "(turn * %u + %s)", threads, own) : own;
+  text_declare(p, width > 1
+                      ? text_format(p, "const int %s = %s * %lld;", name, first, (long long)width)
+                      : text_format(p, "const int %s = %s;", name, first));
+  text_index index = {name, 0, size, text_top(p), NULL};
+  point->lane = lane;
+  point->turn = turns > 1 ? "turn" : "0";
+  if (turns * step > size) {
+    text_open(p, text_format(p, "if (%s < %lld)", name, (long long)size));
+    index.scope = text_top(p);
+    opened++;
+  }
+  text_set_axis(p, point, lane, index, !single);
+  text_compose(p, point);
+  return opened;
+}
+
+// ---- tiles --------------------------------------------------------------------------------------
+
+typedef struct tile {
+  ir_axis axis;
+  text_index base;
+  int64_t count;
+  const char *offset; // of the current point in the tile
+} tile;
+
+typedef struct nest {
+  text_printer *p;
+  const kir_sweep *sweep;
+  const char **sums; // of each root, its accumulators
+  bool concats;      // something computed in place is put together by concat
+  tile tiles[KIR_MAX_LOOPS];
+  uint32_t tile_count;
+} nest;
+
+// The number of the current point among those of the first `count` tiles, as text.
+static const char *point_number(const nest *n, uint32_t count) {
+  base_text number = {.arena = n->p->arena};
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t size = 1;
+    for (uint32_t j = i + 1; j < count; j++)
+      size *= n->tiles[j].count;
+    if (size > 1)
+      base_text_printf(&number, "%s%s * %lld", i ? " + " : "", n->tiles[i].offset, (long long)size);
+    else
+      base_text_printf(&number, "%s%s", i ? " + " : "", n->tiles[i].offset);
+  }
+  return number.length ? number.data : "0";
+}
+
+bool text_is_tiled(const text_printer *p, ir_axis axis) {
+  return p->in_tile && axis.index == p->kernel->chain.axis.index;
+}
+
+uint32_t text_open_tile(text_printer *p, ir_axis axis, text_index base, int64_t count,
+                        text_point *point) {
+  uint32_t opened;
+  char *end;
+  long long first = strtoll(base.text, &end, 10);
+  if (*end) first = 0;
+  text_index index = text_loop(p, axis, first, first + count, 1, true, &opened);
+  index.offset = text_sum(p, index.text, text_format(p, "%lld", -first));
+  if (*end) {
+    index.text = text_sum(p, base.text, index.text);
+    index.low = base.low;
+    index.high = base.high;
+    if (base.scope > index.scope) index.scope = base.scope;
+  }
+  text_set_axis(p, point, axis, index, false);
+  text_compose(p, point);
+  return opened;
+}
+
+static uint32_t open_tile(text_printer *p, tile *t, text_point *point) {
+  uint32_t opened = text_open_tile(p, t->axis, t->base, t->count, point);
+  t->offset = point->index[t->axis.index].offset;
+  return opened;
+}
+
+static uint32_t open_points(nest *n, uint32_t count, text_point *point) {
+  uint32_t scopes = 0;
+  for (uint32_t i = 0; i < count; i++)
+    scopes += open_tile(n->p, &n->tiles[i], point);
+  return scopes;
+}
+
+static int64_t points_of(const nest *n, uint32_t tiles) {
+  int64_t points = 1;
+  for (uint32_t i = 0; i < tiles; i++)
+    points *= n->tiles[i].count;
+  return points;
+}
+
+// The tiles of loops outside `depth`.
+static uint32_t tiles_before(const nest *n, uint32_t depth) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < n->tile_count; i++)
+    for (uint32_t j = 0; j < depth && j < n->sweep->loop_count; j++)
+      count += n->sweep->loops[j].index == n->tiles[i].axis.index;
+  return count;
+}
+
+// ---- accumulators -------------------------------------------------------------------------------
+
+static bool crosses_team(const nest *n, const kir_root *root) {
+  ir_axis lane = n->sweep->loops[n->sweep->lane];
+  return (root->accumulates & ir_axis_bit(lane)) != 0;
+}
+
+static bool is_vector(const nest *n, const kir_root *root) {
+  const ir_type *type = &ir_node_of(n->p->graph, root->value)->type;
+  return n->p->vector > 1 && !crosses_team(n, root) &&
+         ir_type_has(type, n->sweep->loops[n->sweep->lane]);
+}
+
+static void open_root(nest *n, uint32_t index, uint32_t depth) {
+  text_printer *p = n->p;
+  const kir_root *root = &n->sweep->roots.data[index];
+  const ir_node *node = ir_node_of(p->graph, root->value);
+  const char *name = text_name(p, base_str_format(p->arena, "%.*s_sum", BASE_FMT(node->name)));
+  int64_t points = points_of(n, tiles_before(n, depth));
+  const char *width = is_vector(n, root) ? text_format(p, "[%u]", p->vector) : "";
+  n->sums[index] = name;
+  text_end_elements(p);
+  if (node->op != IR_REDUCE_MAX) {
+    text_line(p, text_top(p), "float %s[%lld]%s = {};", name, (long long)points, width);
+    return;
+  }
+  text_line(p, text_top(p), "float %s[%lld]%s;", name, (long long)points, width);
+  if (*width)
+    text_line(p, text_top(p),
+              "for (int i = 0; i < %lld; i++) for (int e = 0; e < %u; e++) %s[i][e] = %s;",
+              (long long)points, p->vector, name, text_neutral(node->op));
+  else
+    text_line(p, text_top(p), "for (int i = 0; i < %lld; i++) %s[i] = %s;", (long long)points, name,
+              text_neutral(node->op));
+}
+
+static void store_result(nest *n, ir_value value, const text_point *point, text_term term) {
+  const kir_value *info = &n->p->kernel->values[value.index];
+  if (info->place == KIR_SHARED || info->place == KIR_SCRATCH)
+    text_store_place(n->p, value, point, term);
+  if (info->store_arg >= 0) text_store_argument(n->p, value, point, term);
+}
+
+// All sums over the lanes that end here: through one exchange, largest values through another.
+static void cross_team(nest *n, uint32_t depth) {
+  text_printer *p = n->p;
+  static const char *const operators[] = {"fm_op_sum", "fm_op_max"};
+  for (int largest = 0; largest < 2; largest++) {
+    base_text list = {.arena = p->arena};
+    for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
+      const kir_root *root = &n->sweep->roots.data[i];
+      bool max = ir_node_of(p->graph, root->value)->op == IR_REDUCE_MAX;
+      if (root->accumulates && root->depth == depth && crosses_team(n, root) && max == largest)
+        base_text_printf(&list, ", %s", n->sums[i]);
+    }
+    const kir_team *team = &p->kernel->team;
+    if (list.length && p->split > 1 && !team->stepped)
+      text_line(p, text_top(p), "fm_cluster_totals<%s, %u, %u>(exchange, 0%s);", operators[largest],
+                team->threads / 32, team->split, list.data);
+    else if (list.length)
+      text_line(p, text_top(p), "fm_team_totals<%s, %u>(exchange, %s%s);", operators[largest],
+                team->threads / 32, text_barrier(p), list.data);
+  }
+}
+
+// The lane that stores point `number` of `points`.
+static const char *one_lane(text_printer *p, const char *number, int64_t points) {
+  if (points <= text_group(p)) return text_format(p, "if (lane == %s)", number);
+  return text_format(p, "if (lane == (%s) %% %u)", number, text_group(p));
+}
+
+// Every warp works out scalars for itself, so one of them writes to memory.
+static void store_scalar(nest *n, const kir_root *root, const text_point *point, text_term term) {
+  text_printer *p = n->p;
+  const kir_value *info = &p->kernel->values[root->value.index];
+  if (info->place == KIR_SHARED || info->place == KIR_SCRATCH)
+    text_store_place(p, root->value, point, term);
+  if (info->store_arg < 0) return;
+  const char *own = p->split > 1 ? "part" : "thread";
+  bool guard = p->kernel->team.warp_scalars || p->split > 1;
+  if (guard) text_open(p, text_format(p, "if (%s < %u)", own, text_group(p)));
+  text_store_argument(p, root->value, point, term);
+  if (guard) text_close(p);
+}
+
+// One copy of a scalar for each warp, or one for the team; memory gets one.
+static void store_total(nest *n, const kir_root *root, const text_point *point, const char *number,
+                        int64_t points, text_term term) {
+  text_printer *p = n->p;
+  const kir_value *info = &p->kernel->values[root->value.index];
+  bool keeps = info->place == KIR_SHARED || info->place == KIR_SCRATCH;
+  if (keeps && info->residency == KIR_TEAM) {
+    text_open(p, one_lane(p, number, points));
+    text_store_place(p, root->value, point, term);
+    text_close(p);
+  }
+  if (!(keeps && info->residency != KIR_TEAM) && info->store_arg < 0) return;
+  if (keeps && info->residency != KIR_TEAM) {
+    text_open(p, "if (thread == 0)");
+    text_store_place(p, root->value, point, term);
+    text_close(p);
+  }
+  if (info->store_arg >= 0) {
+    text_open(p, p->split > 1 ? "if (part == 0)" : "if (thread == 0)");
+    text_store_argument(p, root->value, point, term);
+    text_close(p);
+  }
+}
+
+static void close_root(nest *n, uint32_t index, uint32_t depth, const text_point *outer) {
+  text_printer *p = n->p;
+  const kir_root *root = &n->sweep->roots.data[index];
+  text_point point = *outer;
+  uint32_t tiles = tiles_before(n, depth), scopes = open_points(n, tiles, &point);
+  const char *number = point_number(n, tiles);
+  const char *sum =
+      text_format(p, "%s[%s]%s", n->sums[index], number, is_vector(n, root) ? "[e]" : "");
+  const char *total = text_finish(p, root->value, sum);
+  if (is_vector(n, root)) {
+    const char *name = text_name(p, BASE_STR("total"));
+    text_element(p, "const float %s = %s;", name, total);
+    store_result(n, root->value, &point, (text_term){name, true, true, text_top(p)});
+  } else if (crosses_team(n, root)) {
+    store_total(n, root, &point, number, points_of(n, tiles),
+                (text_term){total, false, false, text_top(p)});
+  } else {
+    store_result(n, root->value, &point, (text_term){total, false, false, text_top(p)});
+  }
+  text_end_elements(p);
+  text_close_all(p, scopes);
+}
+
+// ---- sweeps that end a launch -------------------------------------------------------------------
+
+bool text_ends_launch(const text_printer *p, const kir_sweep *sweep) {
+  if (!p->kernel->team.stepped || sweep->scalar || sweep->phase != KIR_BODY) return false;
+  nest n = {.sweep = sweep};
+  for (uint32_t i = 0; i < sweep->roots.count; i++)
+    if (crosses_team(&n, &sweep->roots.data[i])) return true;
+  return false;
+}
+
+static size_t align_up(size_t bytes) {
+  return (bytes + 127) & ~(size_t)127;
+}
+
+// Each block's sums to memory (TEXT_SUMS), or those of all blocks back (TEXT_JOIN).
+static void pass_partials(nest *n, uint32_t depth) {
+  text_printer *p = n->p;
+  size_t offset = n->sweep->partials;
+  if (p->half == TEXT_SUMS) text_open(p, "if (thread == 0)");
+  for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
+    const kir_root *root = &n->sweep->roots.data[i];
+    if (!crosses_team(n, root) || root->depth != depth) continue;
+    int64_t points = points_of(n, tiles_before(n, depth));
+    bool max = ir_node_of(p->graph, root->value)->op == IR_REDUCE_MAX;
+    if (p->half == TEXT_SUMS)
+      text_line(
+          p, text_top(p),
+          "for (int i = 0; i < %lld; i++) fm_store_kept((float *)(partials + %zu) + i, %s[i]);",
+          (long long)points, offset, n->sums[i]);
+    else
+      text_line(p, text_top(p),
+                "fm_join_partials<%s, %u>((const float *)(row_partials + %zu), %zu, %s);",
+                max ? "fm_op_max" : "fm_op_sum", p->split, offset,
+                p->kernel->team.memory_bytes + p->kernel->team.partial_bytes, n->sums[i]);
+    offset += align_up((size_t)points * sizeof(float));
+  }
+  if (p->half == TEXT_SUMS) text_close(p);
+}
+
+static bool ends_at(const nest *n, uint32_t depth) {
+  for (uint32_t i = 0; i < n->sweep->roots.count; i++)
+    if (crosses_team(n, &n->sweep->roots.data[i]) && n->sweep->roots.data[i].depth == depth)
+      return true;
+  return false;
+}
+
+// What follows the sums of a sweep whose loops outside the lanes are whole tiles.
+static void join_sweep(nest *n) {
+  text_printer *p = n->p;
+  const kir_sweep *sweep = n->sweep;
+  text_point point = p->rows;
+  for (uint32_t depth = 0; depth <= (uint32_t)sweep->lane; depth++) {
+    if (ends_at(n, depth)) {
+      for (uint32_t i = 0; i < sweep->roots.count; i++)
+        if (crosses_team(n, &sweep->roots.data[i]) && sweep->roots.data[i].depth == depth)
+          open_root(n, i, depth);
+      pass_partials(n, depth);
+      for (uint32_t i = 0; i < sweep->roots.count; i++)
+        if (crosses_team(n, &sweep->roots.data[i]) && sweep->roots.data[i].depth == depth)
+          close_root(n, i, depth, &point);
+    }
+    int64_t size = p->kernel->axes[sweep->loops[depth].index].size;
+    text_index zero = {"0", 0, 1, 0, NULL};
+    if ((int32_t)depth == sweep->lane) break;
+    n->tiles[n->tile_count++] = (tile){.axis = sweep->loops[depth], .base = zero, .count = size};
+  }
+}
+
+// ---- the nest -----------------------------------------------------------------------------------
+
+static void step(nest *n, const text_point *point) {
+  text_printer *p = n->p;
+  for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
+    const kir_root *root = &n->sweep->roots.data[i];
+    if (root->accumulates) {
+      const char *number = point_number(n, tiles_before(n, root->depth));
+      text_reduce(p, root->value, point,
+                  text_format(p, "%s[%s]%s", n->sums[i], number, is_vector(n, root) ? "[e]" : ""),
+                  is_vector(n, root) || crosses_team(n, root));
+      continue;
+    }
+    text_term term = text_definition(p, root->value, point);
+    text_remember(p, root->value, point, term);
+    store_result(n, root->value, point, term);
+  }
+  text_end_elements(p);
+}
+
+// All points of the tiles from the `depth`th on. A tile that is a whole axis is cut where the
+// operands of concats meet, so that each piece reads one of them.
+static void step_tiles(nest *n, uint32_t depth, const text_point *point) {
+  if (depth == n->tile_count) {
+    step(n, point);
+    return;
+  }
+  text_printer *p = n->p;
+  tile whole = n->tiles[depth];
+  const kir_axis *axis = &p->kernel->axes[whole.axis.index];
+  int64_t low = 0;
+  for (uint32_t i = 0; i <= axis->breaks.count; i++) {
+    bool cut = whole.count == axis->size && n->concats && !text_is_tiled(p, whole.axis);
+    int64_t high = cut && i < axis->breaks.count ? axis->breaks.data[i] : whole.count;
+    text_point inner = *point;
+    tile *piece = &n->tiles[depth];
+    if (cut)
+      piece->base = (text_index){text_format(p, "%lld", (long long)low), low, low + 1, 0, NULL};
+    piece->count = high - low;
+    uint32_t scopes = open_tile(p, piece, &inner);
+    if (cut) piece->offset = inner.index[whole.axis.index].text;
+    piece->count = whole.count;
+    step_tiles(n, depth + 1, &inner);
+    text_close_all(p, scopes);
+    low = high;
+    if (!cut) break;
+  }
+  n->tiles[depth] = whole;
+}
+
+static void walk(nest *n, uint32_t depth, const text_point *point);
+
+// low .. high of a loop outside the lanes in tiles, then what is left over in one smaller tile.
+static void walk_range(nest *n, uint32_t depth, const text_point *point, int64_t low,
+                       int64_t high) {
+  text_printer *p = n->p;
+  ir_axis axis = n->sweep->loops[depth];
+  int64_t size = kir_tile(p->kernel, n->sweep, depth), whole = low + (high - low) / size * size;
+  int64_t parts[2][3] = {{low, whole, size}, {whole, high, high - whole}};
+  for (int i = 0; i < 2; i++) {
+    int64_t begin = parts[i][0], end = parts[i][1], count = parts[i][2];
+    if (begin >= end) continue;
+    uint32_t opened;
+    bool unroll = text_indexes_registers(p, axis);
+    text_index base = text_loop(p, axis, begin, end, count, unroll, &opened);
+    base.high = opened ? high : begin + 1;
+    text_point inner = *point;
+    if (count > 1) {
+      n->tiles[n->tile_count++] = (tile){.axis = axis, .base = base, .count = count};
+    } else {
+      text_set_axis(p, &inner, axis, base, false);
+      text_compose(p, &inner);
+    }
+    walk(n, depth + 1, &inner);
+    if (count > 1) n->tile_count--;
+    text_close_all(p, opened);
+  }
+}
+
+// The chain's sources: just those of its tile.
+static void walk_chain(nest *n, uint32_t depth, const text_point *point) {
+  text_printer *p = n->p;
+  n->tiles[n->tile_count++] =
+      (tile){.axis = n->sweep->loops[depth], .base = p->base, .count = p->count};
+  walk(n, depth + 1, point);
+  n->tile_count--;
+}
+
+static void walk(nest *n, uint32_t depth, const text_point *point) {
+  text_printer *p = n->p;
+  const kir_sweep *sweep = n->sweep;
+  for (uint32_t i = 0; i < sweep->roots.count; i++)
+    if (sweep->roots.data[i].accumulates && sweep->roots.data[i].depth == depth)
+      open_root(n, i, depth);
+  if (depth < sweep->loop_count && (int32_t)sweep->loops[depth].index == p->shared_out) {
+    walk(n, depth + 1, point); // the blocks' loop has set it
+    return;
+  }
+  if (depth == sweep->loop_count) {
+    step_tiles(n, 0, point);
+  } else if ((int32_t)depth == sweep->lane) {
+    text_point inner = *point;
+    uint32_t scopes = text_open_lanes(p, sweep->loops[depth], sweep->single, &inner);
+    walk(n, depth + 1, &inner);
+    text_close_all(p, scopes);
+  } else if (text_is_tiled(p, sweep->loops[depth])) {
+    walk_chain(n, depth, point);
+  } else {
+    const kir_axis *axis = &p->kernel->axes[sweep->loops[depth].index];
+    bool whole = !n->concats || kir_tile(p->kernel, sweep, depth) == axis->size;
+    int64_t low = 0;
+    for (uint32_t i = 0; i <= axis->breaks.count && low < axis->size; i++) {
+      int64_t high = !whole && i < axis->breaks.count ? axis->breaks.data[i] : axis->size;
+      walk_range(n, depth, point, low, high);
+      low = high;
+    }
+  }
+  text_end_elements(p);
+  cross_team(n, depth);
+  if (p->half == TEXT_SUMS && ends_at(n, depth)) pass_partials(n, depth);
+  for (uint32_t i = 0; i < sweep->roots.count; i++) {
+    const kir_root *root = &sweep->roots.data[i];
+    bool later = p->half == TEXT_SUMS && crosses_team(n, root);
+    if (root->accumulates && root->depth == depth && !later) close_root(n, i, depth, point);
+  }
+}
+
+static void row_sweep(text_printer *p, const kir_sweep *sweep) {
+  nest n = {.p = p, .sweep = sweep};
+  n.sums = base_new_array(p->arena, const char *, sweep->roots.count);
+  for (uint32_t i = 0; i < sweep->roots.count; i++)
+    n.concats |= text_meets_concat(p, sweep->roots.data[i].value);
+  p->vector = sweep->single ? 1 : p->kernel->team.vector;
+  text_point point = p->rows;
+  if (p->half == TEXT_JOIN)
+    join_sweep(&n);
+  else
+    walk(&n, 0, &point);
+  p->vector = 1;
+}
+
+// ---- scalar sections ----------------------------------------------------------------------------
+
+// The longest loop that the root does not sum over is dealt to the lanes; -1: there is none.
+static int32_t dealt_loop(const text_printer *p, const kir_sweep *sweep) {
+  const kir_kernel *kernel = p->kernel;
+  int32_t longest = -1;
+  for (uint32_t i = 0; i < sweep->loop_count; i++) {
+    if ((int32_t)sweep->loops[i].index == p->shared_out) continue;
+    if (sweep->roots.data[0].accumulates & ir_axis_bit(sweep->loops[i])) continue;
+    int64_t size = kernel->axes[sweep->loops[i].index].size;
+    if (longest < 0 || size > kernel->axes[sweep->loops[longest].index].size) longest = (int32_t)i;
+  }
+  return longest;
+}
+
+// The tile's sources, one for each lane.
+static uint32_t open_dealt_tile(text_printer *p, ir_axis axis, text_point *point) {
+  text_open(p, text_format(p, "if (lane < %lld)", (long long)p->count));
+  text_index index = {text_sum(p, p->base.text, "lane"), p->base.low, p->base.high, text_top(p),
+                      "lane"};
+  text_set_axis(p, point, axis, index, false);
+  text_compose(p, point);
+  return 1;
+}
+
+// A running maximum takes in its tile. exp(old - new) multiplies what was summed before, where old
+// and new are what the exponentials subtract.
+static void scalar_root(text_printer *p, const kir_sweep *sweep, const kir_root *root,
+                        const text_point *point) {
+  text_term term = text_definition(p, root->value, point);
+  nest n = {.p = p, .sweep = sweep};
+  for (uint32_t i = 0; i < p->kernel->chain.maxima.count && p->in_tile; i++) {
+    const kir_running *running = &p->kernel->chain.maxima.data[i];
+    if (running->maximum.index != root->value.index) continue;
+    uint32_t row_scope = p->row_scope;
+    p->row_scope = text_top(p); // nothing of this holds outside
+    term.scope = text_top(p);
+    text_remember(p, root->value, point, term);
+    const char *now = text_value(p, running->base, point).text;
+    text_update_running(p, running, point, now);
+    p->row_scope = row_scope;
+  }
+  store_scalar(&n, root, point, term);
+}
+
+static void scalar_nest(text_printer *p, const kir_sweep *sweep, uint32_t depth, int32_t dealt,
+                        const text_point *point) {
+  const kir_root *root = &sweep->roots.data[0];
+  while (depth < sweep->loop_count && ((root->accumulates & ir_axis_bit(sweep->loops[depth])) ||
+                                       (int32_t)sweep->loops[depth].index == p->shared_out))
+    depth++;
+  if (depth == sweep->loop_count) {
+    scalar_root(p, sweep, root, point);
+    return;
+  }
+  ir_axis axis = sweep->loops[depth];
+  if (text_is_tiled(p, axis)) {
+    text_point inner = *point;
+    uint32_t scopes = (int32_t)depth == dealt ? open_dealt_tile(p, axis, &inner)
+                                              : text_open_tile(p, axis, p->base, p->count, &inner);
+    scalar_nest(p, sweep, depth + 1, dealt, &inner);
+    text_end_elements(p);
+    text_close_all(p, scopes);
+    return;
+  }
+  const kir_axis *info = &p->kernel->axes[axis.index];
+  bool cut = text_meets_concat(p, root->value);
+  int64_t low = 0;
+  for (uint32_t i = 0; i <= info->breaks.count; i++) {
+    int64_t high = cut && i < info->breaks.count ? info->breaks.data[i] : info->size;
+    if (high > low) {
+      uint32_t opened;
+      text_index index = (int32_t)depth == dealt ? text_dealt(p, axis, low, high, &opened)
+                                                 : text_loop(p, axis, low, high, 1, false, &opened);
+      text_point inner = *point;
+      text_set_axis(p, &inner, axis, index, false);
+      text_compose(p, &inner);
+      scalar_nest(p, sweep, depth + 1, dealt, &inner);
+      text_end_elements(p);
+      text_close_all(p, opened);
+    }
+    low = high;
+  }
+}
+
+static void scalar_section(text_printer *p, const kir_sweep *sweep) {
+  int32_t dealt = dealt_loop(p, sweep);
+  text_point point = p->rows;
+  p->vector = 1;
+  if (dealt < 0) text_open(p, "if (lane == 0)");
+  scalar_nest(p, sweep, 0, dealt, &point);
+  if (dealt < 0) text_close(p);
+  text_end_elements(p);
+}
+
+void text_sweep(text_printer *p, const kir_sweep *sweep) {
+  if (sweep->scalar || sweep->lane < 0)
+    scalar_section(p, sweep);
+  else
+    row_sweep(p, sweep);
+}
