@@ -1,6 +1,7 @@
 // api: libfathom's public face, the only layer that sees all others.
 //
-// Sections: errors, calls, structs with a size, objects, graphs, compiling, tensors.
+// Sections: errors, calls, structs with a size, objects, graphs, targets, devices, compiling,
+// running, tensors.
 //
 // A public call that allocates runs its work through api_call_run: a temporary arena, a diagnostic
 // sink and a landing place for out-of-memory, all gone when the call returns. What must live on
@@ -49,15 +50,37 @@ fathom_status api_call_run(fathom_context *context, api_body body, void *frame);
 
 // ---- structs with a size ------------------------------------------------------------------------
 
+// What sizeof was in the first version of each: the least a caller may say. `last` is the member that
+// was the last one then. Members that came later begin behind that size, never in its padding, which
+// callers need not have cleared.
+#define API_FIRST(type, last)                                                                      \
+  api_first_##type = (offsetof(type, last) + sizeof(((type *)NULL)->last) + sizeof(size_t) - 1) /  \
+                     sizeof(size_t) * sizeof(size_t)
+enum {
+  API_FIRST(fathom_context_options, threads),
+  API_FIRST(fathom_tensor_info, layout),
+  API_FIRST(fathom_optimize_options, reproducer),
+  API_FIRST(fathom_compile_options, verify_each),
+  API_FIRST(fathom_executable_info, kernel),
+  API_FIRST(fathom_executor, parallel_for),
+  API_FIRST(fathom_check_options, user),
+  API_FIRST(fathom_bench_options, seconds),
+  API_FIRST(fathom_bench_result, threads),
+};
+
 // Copies the members the caller knows into *local, whose other members become zero. `given` NULL
 // gives all zero.
-fathom_status api_struct_in(void *local, size_t local_size, const void *given, const char *type);
+fathom_status api_struct_in(void *local, size_t local_size, size_t first_size, const void *given,
+                            const char *type);
 // Copies the members the caller knows from *local to *given; members only the caller knows become
 // zero.
-fathom_status api_struct_out(void *given, const void *local, size_t local_size, const char *type);
+fathom_status api_struct_out(void *given, const void *local, size_t local_size, size_t first_size,
+                             const char *type);
 
-#define API_STRUCT_IN(local, given, type) api_struct_in(&(local), sizeof(local), given, #type)
-#define API_STRUCT_OUT(given, local, type) api_struct_out(given, &(local), sizeof(local), #type)
+#define API_STRUCT_IN(local, given, type)                                                          \
+  api_struct_in(&(local), sizeof(local), api_first_##type, given, #type)
+#define API_STRUCT_OUT(given, local, type)                                                         \
+  api_struct_out(given, &(local), sizeof(local), api_first_##type, #type)
 
 // ---- objects ------------------------------------------------------------------------------------
 // The first member of an object is the arena it lives in.
@@ -77,8 +100,9 @@ struct fathom_context {
   const char *cache_directory; // "" when the cache is off
   bool cache_named;            // by the host or $FATHOM_CACHE_DIR: then it has to be usable
   uint32_t threads;
-  void *lock;    // pthread_mutex_t, guards `pool`
+  void *lock;    // pthread_mutex_t, guards `pool` and `devices`
   rt_pool *pool; // made when first asked for
+  struct api_device *devices;
 };
 
 // The context's own pool.
@@ -105,31 +129,101 @@ ir_graph *api_graph_copy(base_arena *arena, const ir_graph *graph);
 // A copy in the call's arena; from here on the call's diagnostics show the graph's source text.
 ir_graph *api_graph_open(api_call *call, const fathom_graph *graph);
 
+// ---- targets (target.c) -------------------------------------------------------------------------
+
+typedef enum api_kind { API_CPU, API_INTERP, API_CUDA, API_EMULATOR, API_KINDS } api_kind;
+
+typedef struct api_target {
+  const char *name;
+  bool compiles;        // through passes and codegen, under a schedule
+  const char *pipeline; // the passes, when it does
+  bool gpu;             // kernels run on an rt_device, for an architecture that the text may name
+} api_target;
+
+extern const api_target api_targets[API_KINDS];
+
+// "cuda:sm_90a". The architecture goes to `arch`, "" when the text names none. False: see diag.
+enum { API_ARCH_ROOM = 16 };
+#define API_DEFAULT_ARCH "sm_90" // where neither text nor device says one
+bool api_target_parse(base_diag *diag, const char *text, api_kind *kind, char arch[API_ARCH_ROOM]);
+
+// ---- devices (device.c) -------------------------------------------------------------------------
+// A context opens a device when it is first needed and keeps it. Those of executables that still
+// exist must not be closed: that is why a context outlives what was made with it.
+
+// What names a device within a context.
+typedef struct api_device_key {
+  api_kind kind;
+  uint32_t ordinal;         // cuda
+  char arch[API_ARCH_ROOM]; // cuda-emu: the GPU that it emulates
+  bool sanitize;            // cuda-emu
+} api_device_key;
+
+// $FATHOM_CUDA_DEVICE, else 0. False: see the call's diag.
+bool api_device_ordinal(api_call *call, uint32_t *ordinal);
+// NULL: see the call's diag.
+rt_device *api_device_open(api_call *call, const api_device_key *key);
+void api_devices_close(fathom_context *context);
+
+// "sm_90" of a device.
+void api_arch_of(const rt_device_facts *facts, char arch[API_ARCH_ROOM]);
+
+// Memory that kernels of the executable see, for as long as the call lasts, from which `host` memory
+// can be copied: `host` itself where they see the host's. NULL: see the call's diag.
+void *api_device_mirror(api_call *call, const fathom_executable *executable, void *host,
+                        size_t bytes);
+// Copies from one to the other, unless they are the same. Waits. False: see the call's diag.
+bool api_device_copy(api_call *call, const fathom_executable *executable, void *to,
+                     const void *from, size_t bytes);
+// The DLPack device of memory that kernels of the executable see.
+DLDevice api_device_dlpack(const fathom_executable *executable);
+
 // ---- compiling ----------------------------------------------------------------------------------
 
 // Compile options with every default filled in.
 typedef struct api_request {
-  bool interp, verify_each;
+  api_kind kind;
+  bool verify_each, sanitize;
+  char arch[API_ARCH_ROOM]; // "" while none is chosen; cg.arch is this
   cg_options cg;
 } api_request;
 
-fathom_status api_request_read(const fathom_context *context, const fathom_compile_options *given,
-                               api_request *out);
-// The graph ready for the target: verified, and for the cpu through all passes. NULL: see the
+// False: see the call's diag.
+bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out);
+// The graph ready for the target: verified, and but for interp through all passes. NULL: see the
 // call's diag.
 ir_graph *api_lower(api_call *call, const fathom_graph *graph, const api_request *request);
+// The code generator of a target that compiles. NULL: see the call's diag.
+const cg_target *api_codegen(api_call *call, api_kind kind);
 
 struct fathom_executable {
   base_arena arena;
   fathom_context *context;
+  api_kind kind;
   const char *graph_name;
   const rt_program *program;
   uint32_t bound_count;     // input and output slots
   const char *const *names; // of the slots
   const ir_graph *graph;    // interp: what is evaluated; its axes are the program's
-  cg_artefact *artefact;    // cpu
+  cg_artefact *artefact;    // what was compiled; NULL for interp
+  const char *arch;         // of a GPU; else ""
+  rt_loaded *loaded;        // on a device; NULL for cpu and interp
+  uint32_t ordinal;         // of the device, as DLPack counts
   double compile_us;
 };
+
+static inline rt_device *api_executable_device(const fathom_executable *executable) {
+  return executable->loaded != NULL ? rt_loaded_device(executable->loaded) : NULL;
+}
+
+// ---- running ------------------------------------------------------------------------------------
+
+// fathom_run. `traffic` is NULL, or has an entry for each slot of the program (cuda-emu only).
+fathom_status api_run(const fathom_executable *executable, const fathom_arg *args,
+                      uint32_t arg_count, void *workspace, size_t workspace_bytes,
+                      const fathom_executor *executor, rt_traffic *traffic);
+// The alignment that a run asks of the workspace.
+size_t api_workspace_alignment(const fathom_executable *executable);
 
 // ---- tensors ------------------------------------------------------------------------------------
 
@@ -148,13 +242,21 @@ rt_tensor api_tensor_part(const rt_tensor *tensor, uint32_t position, int64_t be
 // axes. *elements: how much memory that spans. False when it overflows.
 bool api_tensor_layout(const ir_node *node, const int64_t *axis_sizes, int64_t padding,
                        rt_tensor *out, size_t *elements);
+// Copies every element's bits to the same place of another tensor of that dtype and shape.
+void api_tensor_copy(const rt_tensor *to, const rt_tensor *from);
+// Pieces of memory: one for each slice, or the only one; none when there are no elements.
+int64_t api_tensor_pieces(const rt_tensor *tensor);
+// Lowest byte of a piece, and how many there are up to its highest. The strides must be known to
+// fit, as after rt_bind.
+char *api_tensor_piece(const rt_tensor *tensor, int64_t piece, size_t *bytes);
 // The same tensor for fathom_run; shape and strides stay the property of `tensor`.
 DLTensor api_tensor_dlpack(rt_tensor *tensor);
 // The DLPack dtype that stands for a dtype, and its name for messages.
 DLDataType api_dlpack_dtype(rt_dtype dtype);
 const char *api_dlpack_dtype_name(rt_dtype dtype);
 
-// `bytes` of memory aligned for tensors.
+// `bytes` of memory aligned for tensors and workspaces.
+enum { API_ALIGNMENT = 128 };
 void *api_alloc_aligned(base_arena *arena, size_t bytes);
 // Sizes of all axes of a graph, with `dynamic_size` for the ones that stay dynamic.
 int64_t *api_axis_sizes(base_arena *arena, const ir_graph *graph, int64_t dynamic_size);

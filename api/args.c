@@ -46,6 +46,8 @@ static void place(const fathom_executable *executable, const fathom_arg *given, 
 // What is being bound, for messages: an argument, or one slice of it.
 typedef struct source {
   base_diag *diag;
+  const fathom_executable *executable;
+  api_args *args;
   const rt_slot *slot;
   int64_t slice; // -1: the whole argument
 } source;
@@ -60,6 +62,39 @@ static bool is_host(DLDevice device) {
          device.device_type == kDLROCMHost;
 }
 
+// Can kernels of an executable for a GPU use it as it is?
+static bool is_on_device(DLDevice device, DLDevice wanted) {
+  return device.device_type == kDLCUDAManaged ||
+         (device.device_type == wanted.device_type && device.device_id == wanted.device_id);
+}
+
+// Host memory for the host's targets; for a GPU memory of the device or, for all tensors alike, of
+// the host.
+static void check_place(const source *s, DLDevice device) {
+  DLDevice wanted = api_device_dlpack(s->executable);
+  api_memory memory = is_host(device) ? API_MEMORY_HOST : API_MEMORY_DEVICE;
+  if (wanted.device_type == kDLCPU && !is_host(device)) {
+    base_error(s->diag, nowhere, "%.*s: expected host memory, found DLPack device type %d",
+               BASE_FMT(label(s)), (int)device.device_type);
+    base_hint(s->diag, "copy the tensor to the host (kDLCPU) first");
+  } else if (wanted.device_type != kDLCPU && !is_host(device) && !is_on_device(device, wanted)) {
+    base_error(s->diag, nowhere,
+               "%.*s: expected memory of CUDA device %d (kDLCUDA), found DLPack device type %d, "
+               "number %d",
+               BASE_FMT(label(s)), wanted.device_id, (int)device.device_type, device.device_id);
+    base_hint(s->diag,
+              "copy the tensor there; FATHOM_CUDA_DEVICE chooses the device when compiling");
+  } else if (s->args->memory == API_MEMORY_UNKNOWN) {
+    s->args->memory = memory;
+    s->args->first = s->slot->name;
+  } else if (s->args->memory != memory) {
+    base_error(s->diag, nowhere, "%.*s: memory of the %s, but %%%s is memory of the %s",
+               BASE_FMT(label(s)), memory == API_MEMORY_HOST ? "host" : "device", s->args->first,
+               memory == API_MEMORY_HOST ? "device" : "host");
+    base_hint(s->diag, "give all tensors on the device, or all on the host");
+  }
+}
+
 static bool same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
@@ -72,11 +107,7 @@ static bool check_tensor(const source *s, const DLTensor *tensor, uint32_t rank)
     base_error(diag, nowhere, "%.*s: the tensor is NULL", BASE_FMT(label(s)));
     return false;
   }
-  if (!is_host(tensor->device)) {
-    base_error(diag, nowhere, "%.*s: expected host memory, found DLPack device type %d",
-               BASE_FMT(label(s)), (int)tensor->device.device_type);
-    base_hint(diag, "copy the tensor to the host (kDLCPU) first");
-  }
+  check_place(s, tensor->device);
   if (!same_dtype(tensor->dtype, api_dlpack_dtype(s->slot->dtype))) {
     base_error(diag, nowhere,
                "%.*s: expected dtype %s (%s), found DLPack code %u with %u bits, %u lanes",
@@ -119,13 +150,13 @@ static bool same_shape(const rt_tensor *a, const rt_tensor *b) {
   return true;
 }
 
-static bool bind_slices(source s, const fathom_arg *arg, api_args *args, rt_tensor *out) {
+static bool bind_slices(source s, const fathom_arg *arg, rt_tensor *out) {
   if (s.slot->rank == 0) {
     base_error(s.diag, nowhere, "%%%s: a list of slices, but it has no axes", s.slot->name);
     return false;
   }
-  char **slices = args->slices;
-  args->slices += arg->slice_count;
+  char **slices = s.args->slices;
+  s.args->slices += arg->slice_count;
   *out = (rt_tensor){.dtype = s.slot->dtype, .rank = s.slot->rank, .slices = slices};
   for (uint32_t i = 0; i < arg->slice_count; i++) {
     const DLTensor *tensor = arg->slices[i];
@@ -146,15 +177,14 @@ static bool bind_slices(source s, const fathom_arg *arg, api_args *args, rt_tens
   return true;
 }
 
-static bool bind_one(api_call *call, const rt_slot *slot, const fathom_arg *arg, api_args *args,
-                     rt_tensor *out) {
-  source s = {&call->diag, slot, -1};
+static bool bind_one(source s, const fathom_arg *arg, rt_tensor *out) {
+  const rt_slot *slot = s.slot;
   if (arg->slices != NULL && arg->tensor != NULL) {
     base_error(s.diag, nowhere, "%%%s: both a tensor and slices are set, expected one of them",
                slot->name);
     return false;
   }
-  if (arg->slices != NULL) return bind_slices(s, arg, args, out);
+  if (arg->slices != NULL) return bind_slices(s, arg, out);
   if (!check_tensor(&s, arg->tensor, slot->rank)) return false;
   *out = (rt_tensor){.dtype = slot->dtype, .rank = slot->rank, .data = data_of(arg->tensor)};
   take_shape(out, arg->tensor, 0);
@@ -221,6 +251,7 @@ bool api_args_bind(api_call *call, const fathom_executable *executable, const fa
                    uint32_t count, void *room, api_args *args) {
   const rt_program *program = executable->program;
   place(executable, given, count, room, args);
+  args->memory = API_MEMORY_UNKNOWN;
   for (uint32_t i = 0; i < executable->bound_count; i++)
     args->tensors[i].rank = unbound;
   for (uint32_t i = 0; i < count; i++) {
@@ -234,7 +265,8 @@ bool api_args_bind(api_call *call, const fathom_executable *executable, const fa
       continue;
     }
     args->tensors[slot].rank = program->slots[slot].rank; // taken, even if it is refused
-    bind_one(call, &program->slots[slot], &given[i], args, &args->tensors[slot]);
+    bind_one((source){&call->diag, executable, args, &program->slots[slot], -1}, &given[i],
+             &args->tensors[slot]);
   }
   report_missing(call, executable, args);
   if (call->diag.error_count > 0) return false;

@@ -8,8 +8,13 @@
 // allocates.
 enum { API_STACK_SLOTS = 64, API_STACK_SLICES = 256 };
 
+// Whose memory the tensors are. Those of one run are all of one kind.
+typedef enum api_memory { API_MEMORY_UNKNOWN, API_MEMORY_HOST, API_MEMORY_DEVICE } api_memory;
+
 typedef struct api_args {
   rt_tensor *tensors; // one for each input and output slot
+  api_memory memory;
+  const char *first; // the argument that said so, without %
   int64_t sizes[IR_MAX_AXES];
   char **slices; // base addresses of all sliced arguments; the next free one while binding
   rt_tensor stack_tensors[API_STACK_SLOTS];

@@ -32,8 +32,29 @@ typedef struct bench_frame {
   fathom_status status; // of the runs: the first that failed
 } bench_frame;
 
-// Dense memory in the layout of the graph, filled when it is an input.
-// `share` of an input's bytes must be read.
+// Dense memory that kernels see, with values when it is an input. That of a device gets the same ones
+// again and again: it may be larger than the host's. NULL: see the call's diag.
+static char *make_memory(api_call *call, const bench_frame *frame, rt_dtype dtype, size_t elements,
+                         bool is_input) {
+  enum { PATTERN = 1 << 24 }; // elements
+  bool apart = api_device_dlpack(frame->executable).device_type != kDLCPU;
+  size_t element = rt_dtype_size(dtype), part = elements;
+  if (apart && part > PATTERN) part = PATTERN;
+  rt_tensor host = {.dtype = dtype, .rank = 1, .shape = {(int64_t)part}, .strides = {1}};
+  if (!apart || is_input) host.data = api_alloc_aligned(&call->arena, part * element);
+  char *seen = api_device_mirror(call, frame->executable, host.data, elements * element);
+  if (seen == NULL || !is_input) return seen;
+  uint64_t state = UINT64_C(0x2545f4914f6cdd1d) + frame->count;
+  api_tensor_fill(&host, next_value, &state);
+  for (size_t i = 0; i < elements && apart; i += part) {
+    size_t count = elements - i < part ? elements - i : part;
+    if (!api_device_copy(call, frame->executable, seen + i * element, host.data, count * element))
+      return NULL;
+  }
+  return seen;
+}
+
+// A tensor in the layout of the graph. `share` of an input's bytes must be read.
 static fathom_status add_tensor(api_call *call, bench_frame *frame, const ir_node *node,
                                 const int64_t *sizes, bool is_input, double share) {
   rt_tensor *tensor = base_new(&call->arena, rt_tensor);
@@ -42,16 +63,15 @@ static fathom_status add_tensor(api_call *call, bench_frame *frame, const ir_nod
   if (!api_tensor_layout(node, sizes, 0, tensor, &elements))
     return api_fail(FATHOM_INVALID, "%%%.*s has more bytes than fit in memory",
                     BASE_FMT(node->name));
-  size_t element = rt_dtype_size(tensor->dtype);
-  tensor->data = api_alloc_aligned(&call->arena, elements * element);
-  uint64_t state = UINT64_C(0x2545f4914f6cdd1d) + frame->count;
-  if (is_input) api_tensor_fill(tensor, next_value, &state);
-  uint64_t bytes = (uint64_t)api_tensor_count(tensor) * element;
+  tensor->data = make_memory(call, frame, tensor->dtype, elements, is_input);
+  if (tensor->data == NULL) return FATHOM_MEMORY;
+  uint64_t bytes = (uint64_t)api_tensor_count(tensor) * rt_dtype_size(tensor->dtype);
   if (is_input)
     frame->read_bytes += (uint64_t)(share * (double)bytes);
   else if (node->op != IR_PARAM) // a returned parameter is a copy that no kernel has to make
     frame->written_bytes += bytes;
   *dlpack = api_tensor_dlpack(tensor);
+  dlpack->device = api_device_dlpack(frame->executable);
   frame->args[frame->count++] = (fathom_arg){.name = node->name.data, .tensor = dlpack};
   return FATHOM_OK;
 }
@@ -70,8 +90,10 @@ static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph 
   if (status != FATHOM_OK) return status;
   status = fathom_workspace_size(frame->executable, frame->args, frame->count,
                                  &frame->public_executor, &frame->workspace_bytes);
-  frame->workspace = api_alloc_aligned(&call->arena, frame->workspace_bytes);
-  return status;
+  if (status != FATHOM_OK) return status;
+  frame->workspace =
+      make_memory(call, frame, RT_F32, frame->workspace_bytes / sizeof(float) + 1, false);
+  return frame->workspace != NULL ? FATHOM_OK : FATHOM_MEMORY;
 }
 
 static void run_once(void *user) {
@@ -93,13 +115,17 @@ static fathom_status bench_body(api_call *call, void *opaque) {
     return api_fail(FATHOM_INVALID, "graph @%s moves no bytes at these sizes: nothing to measure",
                     frame->executable->graph_name);
   double seconds = frame->options->seconds > 0 ? frame->options->seconds : default_seconds;
+  rt_device *device = api_executable_device(frame->executable);
+  tune_work work = {run_once, frame};
   tune_comparison measured;
   base_status timing =
-      tune_measure_interleaved((tune_work){run_once, frame}, &frame->executor, frame->read_bytes,
-                               frame->written_bytes, seconds, &measured);
+      device != NULL ? tune_measure_device(device, work, frame->read_bytes + frame->written_bytes,
+                                           seconds, &measured, &call->diag)
+                     : tune_measure_interleaved(work, &frame->executor, frame->read_bytes,
+                                                frame->written_bytes, seconds, &measured);
+  if (frame->status != FATHOM_OK) return frame->status;
   if (timing != BASE_OK)
     return api_fail((fathom_status)timing, "measuring failed: %s", base_status_text(timing));
-  if (frame->status != FATHOM_OK) return frame->status;
   frame->result = (fathom_bench_result){
       .median_us = measured.kernel.median * 1e6,
       .minimum_us = measured.kernel.minimum * 1e6,
@@ -109,7 +135,7 @@ static fathom_status bench_body(api_call *call, void *opaque) {
       .ceiling_gb_s = measured.ceiling.gb_s,
       .of_ceiling = measured.gb_s / measured.ceiling.gb_s,
       .runs = measured.kernel.runs,
-      .threads = frame->executor.concurrency,
+      .threads = device != NULL ? 0 : frame->executor.concurrency,
   };
   return FATHOM_OK;
 }
@@ -125,20 +151,24 @@ fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
   fathom_bench_options options;
   fathom_status status = API_STRUCT_IN(options, given, fathom_bench_options);
   if (status != FATHOM_OK) return status;
+  if (executable->kind == API_EMULATOR)
+    return api_fail(FATHOM_UNSUPPORTED,
+                    "the times of the emulator say nothing about a GPU\n"
+                    "  hint: bench on the target cuda; `fathom check` counts the bytes moved");
   if (options.dynamic_size < 0 || !(options.seconds >= 0))
     return api_fail(FATHOM_INVALID, "'dynamic_size' and 'seconds' must be 0 or more");
   bench_frame frame = {.graph = graph, .executable = executable, .options = &options};
   status = API_STRUCT_OUT(result, frame.result,
                           fathom_bench_result); // refused before two seconds of work
   if (status != FATHOM_OK) return status;
-  status = api_context_pool(context, &frame.executor);
-  if (status != FATHOM_OK) return status;
-  frame.public_executor = (fathom_executor){
-      .size = sizeof frame.public_executor,
-      .user = frame.executor.user,
-      .concurrency = frame.executor.concurrency,
-      .parallel_for = frame.executor.parallel_for,
-  };
+  frame.public_executor = (fathom_executor){.size = sizeof frame.public_executor};
+  if (executable->kind != API_CUDA) {
+    status = api_context_pool(context, &frame.executor);
+    if (status != FATHOM_OK) return status;
+    frame.public_executor.user = frame.executor.user;
+    frame.public_executor.concurrency = frame.executor.concurrency;
+    frame.public_executor.parallel_for = frame.executor.parallel_for;
+  }
   status = api_call_run(context, bench_body, &frame);
   return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_bench_result) : status;
 }

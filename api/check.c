@@ -2,9 +2,11 @@
 // awkwardly as the options ask. The reference runs on chunks of rows, because its f64 copies of a
 // real bank take gigabytes.
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
+#include "codegen/emulator/emulator.h"
 
 enum {
   RED_ZONE = 64,  // bytes before and after each output, a multiple of the alignment
@@ -125,6 +127,7 @@ typedef struct place {
   const ir_node *node;
   rt_tensor tensor;
   char *memory; // outputs: with a red zone at both ends
+  char *device; // the same as kernels see it: `memory` itself, or a copy of it
   size_t bytes;
 } place;
 
@@ -138,6 +141,8 @@ typedef struct checker {
   place *places;
   DLTensor *dlpack;
   fathom_arg *args;
+  void *workspace;
+  size_t workspace_bytes;
   const double *bounds; // one for each node
   int chunk_axis;       // -1: all rows at once
   int64_t chunk_rows;
@@ -159,6 +164,28 @@ static bool make_place(checker *c, ir_value value, place *out) {
   return true;
 }
 
+// The argument as fathom_run takes it. False: see the call's diag.
+static bool make_arg(checker *c, uint32_t index) {
+  place *p = &c->places[index];
+  DLTensor *tensor = &c->dlpack[index];
+  p->device = api_device_mirror(c->call, c->executable, p->memory, p->bytes);
+  if (p->device == NULL) return false;
+  *tensor = api_tensor_dlpack(&p->tensor);
+  tensor->device = api_device_dlpack(c->executable);
+  tensor->data = p->device + (p->tensor.data - p->memory);
+  c->args[index] = (fathom_arg){.name = p->node->name.data, .tensor = tensor};
+  return true;
+}
+
+static fathom_status make_workspace(checker *c) {
+  fathom_status status =
+      fathom_workspace_size(c->executable, c->args, c->count, NULL, &c->workspace_bytes);
+  if (status != FATHOM_OK) return status;
+  void *memory = api_alloc_aligned(&c->call->arena, c->workspace_bytes);
+  c->workspace = api_device_mirror(c->call, c->executable, memory, c->workspace_bytes);
+  return c->workspace != NULL ? FATHOM_OK : FATHOM_MEMORY;
+}
+
 static fathom_status place_all(checker *c) {
   const ir_graph *graph = c->graph;
   base_arena *arena = &c->call->arena;
@@ -173,10 +200,9 @@ static fathom_status place_all(checker *c) {
     if (!make_place(c, value, p))
       return api_fail(FATHOM_INVALID, "%%%.*s has more bytes than fit in memory",
                       BASE_FMT(ir_node_of(graph, value)->name));
-    c->dlpack[i] = api_tensor_dlpack(&p->tensor);
-    c->args[i] = (fathom_arg){.name = p->node->name.data, .tensor = &c->dlpack[i]};
+    if (!make_arg(c, i)) return FATHOM_MEMORY;
   }
-  return FATHOM_OK;
+  return make_workspace(c);
 }
 
 static void fill_all(checker *c, uint32_t seed) {
@@ -330,14 +356,72 @@ static fathom_status compare_chunks(checker *c, tally *tallies, double *largest_
   return FATHOM_OK;
 }
 
+// ---- running ------------------------------------------------------------------------------------
+
+static bool move_all(checker *c, bool to_device) {
+  for (uint32_t i = to_device ? 0 : c->param_count; i < c->count; i++) {
+    const place *p = &c->places[i];
+    if (!api_device_copy(c->call, c->executable, to_device ? p->device : p->memory,
+                         to_device ? p->memory : p->device, p->bytes))
+      return false;
+  }
+  return true;
+}
+
+// In the emulator the seed also decides the order of threads.
+static fathom_status run_once(checker *c, uint32_t seed, rt_traffic *traffic) {
+  bool emulated = c->executable->kind == API_EMULATOR && getenv("FATHOM_EMU_SEED") == NULL;
+  if (emulated) emu_device_set_seed(api_executable_device(c->executable), seed);
+  if (!move_all(c, true)) return FATHOM_INTERNAL;
+  fathom_status status =
+      api_run(c->executable, c->args, c->count, c->workspace, c->workspace_bytes, NULL, traffic);
+  if (status == FATHOM_INTERNAL && emulated)
+    api_fail_more(
+        "\n  hint: this is seed %u; FATHOM_EMU_SEED=%u makes `fathom run` run its threads "
+        "in the same order",
+        seed, seed);
+  if (status != FATHOM_OK) return status;
+  return move_all(c, false) ? FATHOM_OK : FATHOM_INTERNAL;
+}
+
+// ---- traffic ------------------------------------------------------------------------------------
+
+// What must move: see fathom_bench_result.bytes.
+static void add_minimum(const checker *c, uint32_t slot, fathom_traffic *traffic) {
+  if (slot >= c->count) return; // a temporary
+  const place *p = &c->places[slot];
+  uint64_t bytes = (uint64_t)api_tensor_count(&p->tensor) * rt_dtype_size(p->tensor.dtype);
+  if (slot < c->param_count)
+    traffic->read_minimum = (uint64_t)(ir_share_read(c->graph, (ir_value){slot}) * (double)bytes);
+  else if (p->node->op != IR_PARAM)
+    traffic->written_minimum = bytes;
+}
+
+static void report_traffic(const checker *c, const rt_traffic *moved) {
+  for (uint32_t i = 0; i < c->executable->program->slot_count; i++) {
+    fathom_traffic traffic = {
+        .size = sizeof traffic,
+        .name = c->executable->program->slots[i].name,
+        .read = moved[i].read,
+        .written = moved[i].written,
+        .read_distinct = moved[i].read_once,
+        .written_distinct = moved[i].written_once,
+    };
+    add_minimum(c, i, &traffic);
+    c->options->traffic(c->options->user, &traffic);
+  }
+}
+
 // ---- one seed -----------------------------------------------------------------------------------
 
-static fathom_status run_once(checker *c) {
-  size_t bytes;
-  fathom_status status = fathom_workspace_size(c->executable, c->args, c->count, NULL, &bytes);
-  if (status != FATHOM_OK) return status;
-  void *workspace = api_alloc_aligned(&c->call->arena, bytes);
-  return fathom_run(c->executable, c->args, c->count, workspace, bytes, NULL);
+static fathom_status run_counted(checker *c, uint32_t seed) {
+  bool counted = seed == 0 && c->options->traffic != NULL && c->executable->kind == API_EMULATOR;
+  rt_traffic *traffic = NULL;
+  if (counted)
+    traffic = base_new_array(&c->call->arena, rt_traffic, c->executable->program->slot_count);
+  fathom_status status = run_once(c, seed, traffic);
+  if (status == FATHOM_OK && counted) report_traffic(c, traffic);
+  return status;
 }
 
 static fathom_status check_seed(checker *c, uint32_t seed) {
@@ -346,7 +430,7 @@ static fathom_status check_seed(checker *c, uint32_t seed) {
   tally *tallies = base_new_array(&c->call->arena, tally, result_count);
   double largest_logit = 0.0;
   fill_all(c, seed);
-  fathom_status status = run_once(c);
+  fathom_status status = run_counted(c, seed);
   if (status == FATHOM_OK) status = compare_chunks(c, tallies, &largest_logit);
   if (status != FATHOM_OK) return status;
   for (uint32_t i = 0; i < result_count; i++) {

@@ -1,5 +1,5 @@
-// compile: from a graph to an executable, for the cpu target through passes and codegen, for interp
-// by keeping a verified copy of the graph.
+// compile: from a graph to an executable, through passes and codegen and, for a GPU, onto a device;
+// for interp by keeping a verified copy of the graph.
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,32 +13,43 @@ static const base_loc nowhere;
 
 // ---- options ------------------------------------------------------------------------------------
 
-static bool text_is(const char *text, const char *other) {
-  return text != NULL && strcmp(text, other) == 0;
+// What the options name, and the target has no use for.
+static bool check_options(api_call *call, const api_request *request,
+                          const fathom_compile_options *options) {
+  const api_target *target = &api_targets[request->kind];
+  base_diag *diag = &call->diag;
+  if (!target->compiles && request->cg.schedule[0] != 0)
+    base_error(diag, nowhere, "the %s target takes no schedule, found '%s'", target->name,
+               request->cg.schedule);
+  if (target->gpu && options->cpu != NULL) {
+    base_error(diag, nowhere, "the %s target compiles for no CPU, found '%s'", target->name,
+               options->cpu);
+    base_hint(diag, "name the GPU's architecture in the target, as in %s:sm_90", target->name);
+  }
+  if (request->kind != API_EMULATOR && options->sanitize != 0) {
+    base_error(diag, nowhere, "kernels of the %s target cannot be sanitized", target->name);
+    base_hint(diag, "use the target cuda-emu");
+  }
+  return diag->error_count == 0;
 }
 
-fathom_status api_request_read(const fathom_context *context, const fathom_compile_options *given,
-                               api_request *out) {
+bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out) {
   fathom_compile_options options;
-  fathom_status status = API_STRUCT_IN(options, given, fathom_compile_options);
-  if (status != FATHOM_OK) return status;
-  const char *target = options.target != NULL ? options.target : "cpu";
-  *out = (api_request){
-      .interp = text_is(target, "interp"),
-      .verify_each = options.verify_each != 0,
-      .cg =
-          {
-              .cpu = options.cpu != NULL ? options.cpu : "host",
-              .schedule = options.schedule != NULL ? options.schedule : "",
-              .cache_directory = context->cache_directory,
-          },
+  *out = (api_request){.verify_each = false};
+  if (API_STRUCT_IN(options, given, fathom_compile_options) != FATHOM_OK) return false;
+  if (!api_target_parse(&call->diag, options.target != NULL ? options.target : "cpu", &out->kind,
+                        out->arch))
+    return false;
+  out->verify_each = options.verify_each != 0;
+  out->sanitize = options.sanitize != 0;
+  out->cg = (cg_options){
+      .cpu = options.cpu != NULL ? options.cpu : "host",
+      .arch = out->arch,
+      .emulate = out->kind == API_EMULATOR,
+      .schedule = options.schedule != NULL ? options.schedule : "",
+      .cache_directory = call->context->cache_directory,
   };
-  if (!out->interp && !text_is(target, "cpu"))
-    return api_fail(FATHOM_INVALID, "unknown target '%s': expected cpu or interp", target);
-  if (out->interp && out->cg.schedule[0] != 0)
-    return api_fail(FATHOM_INVALID, "the interp target takes no schedule, found '%s'",
-                    out->cg.schedule);
-  return FATHOM_OK;
+  return check_options(call, out, &options);
 }
 
 // ---- lowering -----------------------------------------------------------------------------------
@@ -47,18 +58,17 @@ ir_graph *api_lower(api_call *call, const fathom_graph *graph, const api_request
   base_diag *diag = &call->diag;
   ir_graph *copy = api_graph_open(call, graph);
   if (!ir_verify(copy, IR_STAGE_BOUND, diag)) return NULL;
-  if (request->interp) return copy;
+  if (!api_targets[request->kind].compiles) return copy;
   pass_options options = {
       .verify_each = request->verify_each,
       .reproducer = request->verify_each ? "fathom-repro.fir" : NULL,
   };
-  ir_graph *fused = pass_run(copy, pass_cpu_pipeline, &options, diag);
+  ir_graph *fused = pass_run(copy, api_targets[request->kind].pipeline, &options, diag);
   if (fused == NULL) return NULL;
   if (!ir_verify(fused, IR_STAGE_FUSED, diag)) {
     diag->status = BASE_INTERNAL; // the user's graph was good before the passes
     base_error_status(diag, BASE_INTERNAL, nowhere,
-                      "the passes left graph @%.*s unfit for the cpu target",
-                      BASE_FMT(graph->ir->name));
+                      "the passes left graph @%.*s unfit for compiling", BASE_FMT(graph->ir->name));
     base_hint(diag, "please report this, with the file");
     return NULL;
   }
@@ -112,9 +122,10 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
   return program;
 }
 
-static void release_artefact(void *opaque) {
-  cg_artefact *artefact = ((fathom_executable *)opaque)->artefact;
-  if (artefact != NULL) artefact->release(artefact);
+static void release_code(void *opaque) {
+  fathom_executable *executable = opaque;
+  rt_device_unload(executable->loaded);
+  if (executable->artefact != NULL) executable->artefact->release(executable->artefact);
 }
 
 // A cache folder that somebody named must be one that can be read, or made: falling back in silence
@@ -139,21 +150,48 @@ static bool check_cache(api_call *call) {
   return false;
 }
 
-// False: see the call's diag.
-static bool compile_cpu(api_call *call, const ir_graph *fused, const api_request *request,
-                        fathom_executable *executable) {
+const cg_target *api_codegen(api_call *call, api_kind kind) {
   base_str why;
+  if (api_targets[kind].gpu) return cg_cuda_target();
   const cg_target *target = cg_cpu_target(&call->arena, &why);
-  if (target == NULL) {
+  if (target == NULL)
     base_error_status(&call->diag, BASE_UNSUPPORTED, nowhere, "%.*s", BASE_FMT(why));
-    return false;
+  return target;
+}
+
+// The device that the executable will run on; its architecture is the request's unless that names
+// one. NULL: see the call's diag.
+static rt_device *open_device(api_call *call, api_request *request, fathom_executable *executable) {
+  api_device_key key = {.kind = request->kind, .sanitize = request->sanitize};
+  if (request->kind == API_CUDA && !api_device_ordinal(call, &key.ordinal)) return NULL;
+  if (request->kind == API_EMULATOR) {
+    if (request->arch[0] == 0) strcpy(request->arch, API_DEFAULT_ARCH);
+    strcpy(key.arch, request->arch);
   }
-  if (!check_cache(call)) return false;
-  base_defer(&executable->arena, release_artefact, executable); // before there is anything to leak
+  rt_device *device = api_device_open(call, &key);
+  if (device == NULL) return NULL;
+  if (request->arch[0] == 0) api_arch_of(&device->facts, request->arch);
+  executable->ordinal = key.ordinal;
+  executable->arch = base_str_copy(&executable->arena, base_str_from(request->arch)).data;
+  return device;
+}
+
+// False: see the call's diag.
+static bool compile_kernels(api_call *call, const ir_graph *fused, api_request *request,
+                            fathom_executable *executable) {
+  const cg_target *target = api_codegen(call, request->kind);
+  if (target == NULL || !check_cache(call)) return false;
+  rt_device *device = NULL;
+  if (api_targets[request->kind].gpu) {
+    device = open_device(call, request, executable);
+    if (device == NULL) return false;
+  }
+  base_defer(&executable->arena, release_code, executable); // before there is anything to leak
   executable->artefact = target->compile(&call->arena, fused, &request->cg, &call->diag);
   if (executable->artefact == NULL) return false;
   executable->program = executable->artefact->program;
-  return true;
+  return device == NULL || rt_device_load(device, executable->artefact->device, &executable->loaded,
+                                          &call->diag) == BASE_OK;
 }
 
 // What binding by name looks through: inputs, then outputs.
@@ -177,22 +215,26 @@ static double now_us(void) {
 
 typedef struct compile_frame {
   const fathom_graph *graph;
-  const api_request *request;
+  const fathom_compile_options *options;
   fathom_executable *executable;
 } compile_frame;
 
 static fathom_status compile_body(api_call *call, void *opaque) {
   compile_frame *frame = opaque;
   double start = now_us();
-  ir_graph *lowered = api_lower(call, frame->graph, frame->request);
+  api_request request;
+  if (!api_request_read(call, frame->options, &request)) return FATHOM_INVALID;
+  ir_graph *lowered = api_lower(call, frame->graph, &request);
   if (lowered == NULL) return FATHOM_INVALID;
   fathom_executable *executable = frame->executable = api_object_create(call, sizeof *executable);
   executable->context = call->context;
+  executable->kind = request.kind;
+  executable->arch = "";
   executable->graph_name = base_str_copy(&executable->arena, lowered->name).data;
-  if (frame->request->interp) {
+  if (!api_targets[request.kind].compiles) {
     executable->graph = api_graph_copy(&executable->arena, lowered);
     executable->program = describe_graph(&executable->arena, executable->graph);
-  } else if (!compile_cpu(call, lowered, frame->request, executable)) {
+  } else if (!compile_kernels(call, lowered, &request, executable)) {
     return FATHOM_UNSUPPORTED;
   }
   collect_names(executable);
@@ -207,11 +249,8 @@ fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,
   API_REQUIRE(graph);
   API_REQUIRE(out);
   *out = NULL;
-  api_request request;
-  fathom_status status = api_request_read(context, options, &request);
-  if (status != FATHOM_OK) return status;
-  compile_frame frame = {.graph = graph, .request = &request};
-  status = api_call_run(context, compile_body, &frame);
+  compile_frame frame = {.graph = graph, .options = options};
+  fathom_status status = api_call_run(context, compile_body, &frame);
   if (status != FATHOM_OK) {
     fathom_executable_destroy(frame.executable);
     return status;
@@ -231,15 +270,18 @@ fathom_status fathom_executable_get_info(const fathom_executable *executable,
   API_REQUIRE(executable);
   API_REQUIRE(out);
   const cg_artefact *artefact = executable->artefact;
+  const rt_device *device = api_executable_device(executable);
   fathom_executable_info info = {
       .graph = executable->graph_name,
       .kernel = executable->program->kernel_count > 0 ? executable->program->kernels[0].name : "",
-      .target = artefact != NULL ? "cpu" : "interp",
+      .target = api_targets[executable->kind].name,
       .schedule = artefact != NULL ? artefact->schedule : "",
       .schedule_source = artefact != NULL ? artefact->schedule_source : "default",
       .kernel_count = executable->program->kernel_count,
       .from_cache = artefact != NULL && artefact->from_cache,
       .compile_us = executable->compile_us,
+      .arch = executable->arch,
+      .device = device != NULL ? device->facts.name : "",
   };
   return API_STRUCT_OUT(out, info, fathom_executable_info);
 }

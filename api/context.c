@@ -1,4 +1,5 @@
-// context: what all calls share (allocator, cache folder, thread pool), and how a public call runs.
+// context: what all calls share (allocator, cache folder, thread pool, devices), and how a public
+// call runs.
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,15 @@ static_assert((int)FATHOM_MAX_RANK == (int)IR_MAX_RANK, "ranks differ");
 static_assert((int)FATHOM_MAX_RANK == (int)RT_MAX_RANK, "ranks differ");
 static_assert((int)FATHOM_DYNAMIC == (int)IR_DYNAMIC, "the mark of a dynamic size differs");
 static_assert((int)FATHOM_DYNAMIC == (int)RT_DYNAMIC, "the mark of a dynamic size differs");
+
+// The first members that structs have grown by: see API_FIRST.
+#define GROWN(type, member)                                                                        \
+  static_assert(offsetof(type, member) >= api_first_##type, "in the padding of the first version")
+GROWN(fathom_optimize_options, target);
+GROWN(fathom_compile_options, sanitize);
+GROWN(fathom_executable_info, arch);
+GROWN(fathom_executor, stream);
+GROWN(fathom_check_options, traffic);
 
 #define TEXT_OF(number) #number
 #define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -53,7 +63,6 @@ fathom_status api_call_run(fathom_context *context, api_body body, void *frame) 
 
 // ---- structs with a size ------------------------------------------------------------------------
 
-// Every version of a struct so far is the first one, so its size is the least a caller may know.
 static fathom_status check_size(size_t size, size_t least, const char *type) {
   if (size >= least) return FATHOM_OK;
   return api_fail(FATHOM_INVALID,
@@ -62,26 +71,32 @@ static fathom_status check_size(size_t size, size_t least, const char *type) {
                   type, size, least);
 }
 
-fathom_status api_struct_in(void *local, size_t local_size, const void *given, const char *type) {
+static size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+fathom_status api_struct_in(void *local, size_t local_size, size_t first_size, const void *given,
+                            const char *type) {
   memset(local, 0, local_size);
   if (given != NULL) {
     size_t size;
     memcpy(&size, given, sizeof size);
-    fathom_status status = check_size(size, local_size, type);
+    fathom_status status = check_size(size, first_size, type);
     if (status != FATHOM_OK) return status;
-    memcpy(local, given, local_size);
+    memcpy(local, given, smaller(size, local_size));
   }
   memcpy(local, &local_size, sizeof local_size);
   return FATHOM_OK;
 }
 
-fathom_status api_struct_out(void *given, const void *local, size_t local_size, const char *type) {
+fathom_status api_struct_out(void *given, const void *local, size_t local_size, size_t first_size,
+                             const char *type) {
   size_t size;
   memcpy(&size, given, sizeof size);
-  fathom_status status = check_size(size, local_size, type);
+  fathom_status status = check_size(size, first_size, type);
   if (status != FATHOM_OK) return status;
   memset(given, 0, size);
-  memcpy(given, local, local_size);
+  memcpy(given, local, smaller(size, local_size));
   memcpy(given, &size, sizeof size);
   return FATHOM_OK;
 }
@@ -150,6 +165,10 @@ static void destroy_pool(void *context) {
   rt_pool_destroy(((fathom_context *)context)->pool);
 }
 
+static void close_devices(void *context) {
+  api_devices_close(context);
+}
+
 typedef struct create_frame {
   const fathom_context_options *options;
   fathom_context *context;
@@ -167,6 +186,7 @@ static fathom_status create_body(api_call *call, void *opaque) {
     return api_fail(FATHOM_MEMORY, "the context's lock could not be made");
   base_defer(&context->arena, destroy_lock, lock);
   base_defer(&context->arena, destroy_pool, context);
+  base_defer(&context->arena, close_devices, context);
   context->lock = lock;
   return FATHOM_OK;
 }

@@ -10,9 +10,16 @@ typedef struct optimize_frame {
 
 static const ir_graph *run_passes(api_call *call, const optimize_frame *frame, base_text *log) {
   const fathom_optimize_options *options = frame->options;
+  const char *target = options->target != NULL ? options->target : "cpu", *pipeline = "";
+  char arch[API_ARCH_ROOM];
+  api_kind kind;
+  if (!api_target_parse(&call->diag, target, &kind, arch)) return NULL;
   ir_graph *graph = api_graph_open(call, frame->graph);
   if (!ir_verify(graph, IR_STAGE_PARSED, &call->diag)) return NULL;
-  const char *pipeline = options->passes != NULL ? options->passes : pass_cpu_pipeline;
+  if (options->passes != NULL)
+    pipeline = options->passes;
+  else if (api_targets[kind].compiles)
+    pipeline = api_targets[kind].pipeline;
   const char *reproducer = options->reproducer != NULL ? options->reproducer : "fathom-repro.fir";
   pass_options passes = {
       .print_after_all = options->print_after_all != 0,

@@ -1,8 +1,8 @@
-// run: workspace sizes and execution on both targets. Both bind and check alike (args.c), so that
+// run: workspace sizes and execution on all targets. Both bind and check alike (args.c), so that
 // they refuse the same things in the same words.
 #include <stdint.h>
 
-#include "api/args.h"
+#include "api/device_run.h"
 
 static const base_loc nowhere;
 
@@ -32,39 +32,61 @@ typedef struct run_frame {
   const fathom_arg *given;
   uint32_t count;
   rt_executor executor;
+  api_device_run on_device; // cuda, cuda-emu
   void *workspace;
   size_t workspace_bytes;
   size_t needed; // of the workspace
   api_args args;
 } run_frame;
 
-static fathom_status read_executor(const fathom_executable *executable,
-                                   const fathom_executor *given, rt_executor *out) {
-  *out = (rt_executor){.concurrency = 1};
-  if (given == NULL) // the interpreter runs on the caller's thread: no pool is made for it
-    return executable->artefact == NULL ? FATHOM_OK : api_context_pool(executable->context, out);
+static fathom_status read_executor(run_frame *frame, const fathom_executor *given) {
+  const fathom_executable *executable = frame->executable;
+  frame->executor = (rt_executor){.concurrency = 1};
+  frame->on_device = (api_device_run){.stream = NULL};
+  if (given == NULL) // only the cpu has a use for a pool
+    return executable->kind == API_CPU ? api_context_pool(executable->context, &frame->executor)
+                                       : FATHOM_OK;
   fathom_executor executor;
   fathom_status status = API_STRUCT_IN(executor, given, fathom_executor);
   if (status != FATHOM_OK) return status;
+  frame->on_device.stream = executor.stream;
+  frame->on_device.check_pointers = executor.check_pointers != 0;
+  if (executable->loaded != NULL) return FATHOM_OK;
   if (executor.parallel_for == NULL || executor.concurrency == 0)
     return api_fail(FATHOM_INVALID,
                     "an executor needs 'parallel_for' and a 'concurrency' of 1 or more");
-  *out = (rt_executor){executor.user, executor.concurrency, executor.parallel_for};
+  frame->executor = (rt_executor){executor.user, executor.concurrency, executor.parallel_for};
   return FATHOM_OK;
+}
+
+// Bytes of the workspace that binding takes: none of a device's, which the host cannot write.
+static size_t own_bytes(const run_frame *frame) {
+  if (frame->executable->loaded != NULL) return 0;
+  return api_args_bytes(frame->executable, frame->given, frame->count);
+}
+
+static bool find_needed(api_call *call, run_frame *frame) {
+  const fathom_executable *executable = frame->executable;
+  const api_args *args = &frame->args;
+  if (executable->loaded == NULL)
+    return rt_workspace_size(executable->program, args->tensors, args->sizes,
+                             frame->executor.concurrency, &frame->needed, &call->diag) == BASE_OK;
+  return rt_device_workspace(executable->loaded, args->tensors, args->sizes, &frame->needed,
+                             &call->diag) == BASE_OK;
 }
 
 // Binds the arguments at the start of the workspace, or where that is too small beside it: then the
 // size it should have had can still be told.
 static bool bind(api_call *call, run_frame *frame) {
-  size_t own = api_args_bytes(frame->executable, frame->given, frame->count);
+  size_t room_bytes = api_args_bytes(frame->executable, frame->given, frame->count);
+  size_t own = own_bytes(frame);
   void *room = frame->workspace;
-  if (own > frame->workspace_bytes || (uintptr_t)room % RT_ALIGNMENT != 0)
-    room = base_alloc(&call->arena, own);
-  if (!api_args_bind(call, frame->executable, frame->given, frame->count, room, &frame->args))
+  if (own < room_bytes || own > frame->workspace_bytes || (uintptr_t)room % RT_ALIGNMENT != 0)
+    room = room_bytes > 0 ? base_alloc(&call->arena, room_bytes) : NULL;
+  if (!api_args_bind(call, frame->executable, frame->given, frame->count, room, &frame->args) ||
+      !find_needed(call, frame))
     return false;
-  if (rt_workspace_size(frame->executable->program, frame->args.tensors, frame->args.sizes,
-                        frame->executor.concurrency, &frame->needed, &call->diag) != BASE_OK)
-    return false;
+  if (api_device_stages(frame->executable, &frame->args)) frame->needed = 0;
   if (!__builtin_add_overflow(frame->needed, own, &frame->needed)) return true;
   base_error(&call->diag, nowhere, "the workspace would need more bytes than fit in memory");
   return false;
@@ -88,7 +110,7 @@ fathom_status fathom_workspace_size(const fathom_executable *executable, const f
   frame.count = arg_count;
   frame.workspace = NULL;
   frame.workspace_bytes = 0;
-  fathom_status status = read_executor(executable, executor, &frame.executor);
+  fathom_status status = read_executor(&frame, executor);
   if (status != FATHOM_OK) return status;
   status = api_call_run(executable->context, workspace_body, &frame);
   if (status == FATHOM_OK) *bytes = frame.needed;
@@ -122,15 +144,21 @@ static fathom_status interpret(api_call *call, const fathom_executable *executab
 
 // ---- fathom_run ---------------------------------------------------------------------------------
 
+size_t api_workspace_alignment(const fathom_executable *executable) {
+  enum { DEVICE_ALIGNMENT = 128 }; // runtime/device_program.h
+  return executable->loaded != NULL ? DEVICE_ALIGNMENT : RT_ALIGNMENT;
+}
+
 static bool check_workspace(api_call *call, const run_frame *frame) {
+  size_t alignment = api_workspace_alignment(frame->executable);
   if (frame->needed == 0) return true;
   if (frame->workspace == NULL) {
     base_error(&call->diag, nowhere, "the workspace is NULL, expected %zu bytes", frame->needed);
   } else if (frame->workspace_bytes < frame->needed) {
     base_error(&call->diag, nowhere, "the workspace has %zu bytes, expected %zu",
                frame->workspace_bytes, frame->needed);
-  } else if ((uintptr_t)frame->workspace % RT_ALIGNMENT != 0) {
-    base_error(&call->diag, nowhere, "the workspace is not aligned to %d bytes", RT_ALIGNMENT);
+  } else if ((uintptr_t)frame->workspace % alignment != 0) {
+    base_error(&call->diag, nowhere, "the workspace is not aligned to %zu bytes", alignment);
     return false;
   } else {
     return true;
@@ -143,11 +171,30 @@ static fathom_status run_body(api_call *call, void *opaque) {
   run_frame *frame = opaque;
   const fathom_executable *executable = frame->executable;
   if (!bind(call, frame) || !check_workspace(call, frame)) return FATHOM_INVALID;
-  if (executable->artefact == NULL) return interpret(call, executable, &frame->args);
-  size_t own = api_args_bytes(executable, frame->given, frame->count);
-  void *rest = frame->workspace != NULL ? (char *)frame->workspace + own : NULL;
+  if (executable->kind == API_INTERP) return interpret(call, executable, &frame->args);
+  if (executable->loaded != NULL) {
+    frame->on_device.workspace = frame->workspace;
+    frame->on_device.workspace_bytes = frame->needed;
+    return api_device_execute(call, executable, &frame->args, &frame->on_device);
+  }
+  void *rest = frame->workspace != NULL ? (char *)frame->workspace + own_bytes(frame) : NULL;
   rt_launch(executable->program, frame->args.tensors, frame->args.sizes, &frame->executor, rest);
   return FATHOM_OK;
+}
+
+fathom_status api_run(const fathom_executable *executable, const fathom_arg *args,
+                      uint32_t arg_count, void *workspace, size_t workspace_bytes,
+                      const fathom_executor *executor, rt_traffic *traffic) {
+  run_frame frame; // not zeroed as a whole: it is 14 KB, and most calls use little of it
+  frame.executable = executable;
+  frame.given = args;
+  frame.count = arg_count;
+  frame.workspace = workspace;
+  frame.workspace_bytes = workspace != NULL ? workspace_bytes : 0;
+  fathom_status status = read_executor(&frame, executor);
+  if (status != FATHOM_OK) return status;
+  frame.on_device.traffic = traffic;
+  return api_call_run(executable->context, run_body, &frame);
 }
 
 fathom_status fathom_run(const fathom_executable *executable, const fathom_arg *args,
@@ -156,13 +203,5 @@ fathom_status fathom_run(const fathom_executable *executable, const fathom_arg *
   api_error_clear();
   API_REQUIRE(executable);
   if (arg_count > 0) API_REQUIRE(args);
-  run_frame frame; // not zeroed as a whole: it is 14 KB, and most calls use little of it
-  frame.executable = executable;
-  frame.given = args;
-  frame.count = arg_count;
-  frame.workspace = workspace;
-  frame.workspace_bytes = workspace != NULL ? workspace_bytes : 0;
-  fathom_status status = read_executor(executable, executor, &frame.executor);
-  if (status != FATHOM_OK) return status;
-  return api_call_run(executable->context, run_body, &frame);
+  return api_run(executable, args, arg_count, workspace, workspace_bytes, executor, NULL);
 }

@@ -128,6 +128,37 @@ void api_tensor_clear(const rt_tensor *tensor, int byte) {
       memset(row + i * r.step, byte, rt_dtype_size(tensor->dtype));
 }
 
+void api_tensor_copy(const rt_tensor *to, const rt_tensor *from) {
+  rows r = rows_of(to), s = rows_of(from);
+  size_t element = rt_dtype_size(to->dtype);
+  for (char *row; (row = next_row(&r)) != NULL;) {
+    const char *source = next_row(&s);
+    for (int64_t i = 0; i < r.length; i++)
+      memcpy(row + i * r.step, source + i * s.step, element);
+  }
+}
+
+// ---- pieces of memory ---------------------------------------------------------------------------
+
+int64_t api_tensor_pieces(const rt_tensor *tensor) {
+  if (api_tensor_count(tensor) == 0) return 0;
+  return tensor->slices != NULL ? tensor->shape[0] : 1;
+}
+
+char *api_tensor_piece(const rt_tensor *tensor, int64_t piece, size_t *bytes) {
+  int64_t element = (int64_t)rt_dtype_size(tensor->dtype), low = 0, high = element;
+  for (uint32_t i = tensor->slices != NULL ? 1 : 0; i < tensor->rank; i++) {
+    if (tensor->shape[i] <= 1) continue; // the stride is never used
+    int64_t reach = (tensor->shape[i] - 1) * tensor->strides[i] * element;
+    if (reach < 0)
+      low += reach;
+    else
+      high += reach;
+  }
+  *bytes = (size_t)(high - low);
+  return (tensor->slices != NULL ? tensor->slices[piece] : tensor->data) + low;
+}
+
 // ---- shapes -------------------------------------------------------------------------------------
 
 size_t api_tensor_count(const rt_tensor *tensor) {
@@ -203,9 +234,9 @@ DLTensor api_tensor_dlpack(rt_tensor *tensor) {
 // ---- memory -------------------------------------------------------------------------------------
 
 void *api_alloc_aligned(base_arena *arena, size_t bytes) {
-  if (bytes > SIZE_MAX - RT_ALIGNMENT) bytes = SIZE_MAX - RT_ALIGNMENT; // too much either way
-  uintptr_t start = (uintptr_t)base_alloc(arena, bytes + RT_ALIGNMENT);
-  return (void *)((start + RT_ALIGNMENT - 1) / RT_ALIGNMENT * RT_ALIGNMENT);
+  if (bytes > SIZE_MAX - API_ALIGNMENT) bytes = SIZE_MAX - API_ALIGNMENT; // too much either way
+  uintptr_t start = (uintptr_t)base_alloc(arena, bytes + API_ALIGNMENT);
+  return (void *)((start + API_ALIGNMENT - 1) / API_ALIGNMENT * API_ALIGNMENT);
 }
 
 int64_t *api_axis_sizes(base_arena *arena, const ir_graph *graph, int64_t dynamic_size) {

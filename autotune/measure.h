@@ -1,6 +1,6 @@
 // autotune: measuring. How fast a call is, and how fast this machine could move the same bytes.
 //
-// Sections: timing, the ceiling, side by side.
+// Sections: timing, the ceiling, side by side, on a device.
 //
 // A number alone says little on a shared machine: clocks, neighbours and page placement move it by
 // tens of percent from run to run. So a kernel is measured in turns with copy-like streams of the
@@ -9,6 +9,7 @@
 #define FATHOM_AUTOTUNE_MEASURE_H
 
 #include "base/base.h"
+#include "runtime/device.h"
 #include "runtime/runtime.h"
 
 // ---- timing -------------------------------------------------------------------------------------
@@ -68,5 +69,13 @@ typedef struct tune_comparison {
 base_status tune_measure_interleaved(tune_work kernel, const rt_executor *executor,
                                      uint64_t read_bytes, uint64_t written_bytes, double seconds,
                                      tune_comparison *result);
+
+// ---- on a device --------------------------------------------------------------------------------
+
+// The same on a device, by its timers: `kernel` launches on the default stream what moves `bytes`;
+// the ceiling is a copy within the device that moves as many. Before each sample the level 2 cache
+// is filled with something else, which also keeps the device busy while the host launches.
+base_status tune_measure_device(rt_device *device, tune_work kernel, uint64_t bytes, double seconds,
+                                tune_comparison *result, base_diag *diag);
 
 #endif

@@ -15,7 +15,8 @@
 //   the same thread, until the next call. The library never prints, never exits, never changes
 //   signal handlers.
 // - Objects are freed by their own destroy function; NULL is allowed there. A module owns its
-//   graphs; a context must outlive what was made with it.
+//   graphs; a context must outlive what was made with it: devices are opened when a compilation
+//   first needs them and closed with the context.
 // - Threads: a context may be used from any number of threads at once, and so may an executable (it
 //   is immutable). A module and its graphs belong to one thread at a time.
 // - Structs start with `size`, set to sizeof by the caller (FATHOM_INIT does), so that later
@@ -142,11 +143,14 @@ FATHOM_API void fathom_text_destroy(fathom_text *text);
 
 typedef struct fathom_optimize_options {
   size_t size;
-  const char *passes;  // comma-separated names; NULL: the cpu pipeline; "" only verifies
+  const char *passes;  // comma-separated names; NULL: the target's pipeline; "" only verifies
   int print_after_all; // the graph after each pass, in `log`
   int verify_each; // verify after each pass, and write a reproducer when a pass breaks the graph
   int time_passes; // microseconds for each pass, in `log`
   const char *reproducer; // where that goes; NULL: fathom-repro.fir
+  const char
+      *target; // whose pipeline NULL `passes` means, as in fathom_compile_options; interp's is
+               // empty
 } fathom_optimize_options;
 
 // Runs graph passes and returns the new graph as text. `log` may be NULL.
@@ -162,11 +166,19 @@ typedef struct fathom_executable fathom_executable;
 
 typedef struct fathom_compile_options {
   size_t size;
-  const char *target; // "cpu" (default) or "interp"
-  const char *cpu; // -mcpu name; NULL or "host": this machine. Any CPU's code can be emitted; only
-                   // the baselines this machine has (x86-64, -v2, -v3, -v4) can be run.
+  // "cpu" (default); "interp", the reference; "cuda", an NVIDIA GPU; "cuda-emu", the text for such a
+  // GPU compiled for the CPU and checked as it runs. The last two take an architecture,
+  // "cuda:sm_90a". Without one, cuda means that of this machine's GPU, or sm_90 where there is none
+  // and text or code is only emitted; cuda-emu means sm_90.
+  const char *target;
+  const char
+      *cpu; // -mcpu name, for the cpu target; NULL or "host": this machine. Any CPU's code can
+            // be emitted; only the baselines this machine has (x86-64, -v2, -v3, -v4) can be
+            // run.
   const char *schedule; // key=value,... over the default (docs/schedule.md); NULL: the default
   int verify_each;
+  int reserved; // not read: the first version had padding here
+  int sanitize; // cuda-emu: kernels with AddressSanitizer, whose runtime the process must have
 } fathom_compile_options;
 
 FATHOM_API fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,
@@ -177,7 +189,8 @@ FATHOM_API void fathom_executable_destroy(fathom_executable *executable);
 // The knobs of a schedule, one line each: name, range, default, what it does.
 FATHOM_API fathom_status fathom_schedule_list(fathom_text *out);
 
-// What was made. `what`: graph (after the passes), kernel, llvm, asm, obj, report.
+// What was made. `what`: graph (after the passes), kernel, report; of the cpu target also llvm, asm
+// and obj; of cuda also cuda (the text, which needs neither NVRTC nor driver), ptx and cubin.
 FATHOM_API fathom_status fathom_emit(fathom_context *context, const fathom_graph *graph,
                                      const fathom_compile_options *options, const char *what,
                                      fathom_text *out);
@@ -192,6 +205,8 @@ typedef struct fathom_executable_info {
   int from_cache;     // the object came from the cache
   double compile_us;  // wall time of fathom_compile
   const char *kernel; // name of the first kernel; "" for interp
+  const char *arch;   // of the GPU it was compiled for: "sm_90a"; "" for cpu and interp
+  const char *device; // that it runs on, by the driver's name for it; "" for cpu and interp
 } fathom_executable_info;
 
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
@@ -201,9 +216,13 @@ FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *exe
 
 // A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout;
 // strides (in elements, NULL for dense) may be any, negative and, for inputs, zero too. dtype must
-// be the type's (bf16: kDLBfloat, 16 bits). Memory must be host memory for the cpu and interp
-// targets. A bank held as separate slices: `tensor` NULL and `slices` has one tensor, without the
-// first axis of the type, for each index of it.
+// be the type's (bf16: kDLBfloat, 16 bits). A bank held as separate slices: `tensor` NULL and
+// `slices` has one tensor, without the first axis of the type, for each index of it.
+//
+// Memory is the host's for the cpu, interp and cuda-emu targets. For cuda it is the executable's
+// device's (kDLCUDA with its number, or kDLCUDAManaged). When *all* tensors are in host memory they
+// are copied to the device and back, which allocates and waits: for tools and tests, not for
+// serving.
 typedef struct fathom_arg {
   const char *name; // without %
   const DLTensor *tensor;
@@ -228,27 +247,36 @@ typedef struct fathom_dlpack_versioned {
 FATHOM_API fathom_status fathom_from_dlpack_versioned(const fathom_dlpack_versioned *managed,
                                                       int for_writing, const DLTensor **out);
 
-// Runs `count` independent calls of work(argument, index), index 0 .. count-1, on up to
-// `concurrency` threads, and returns when all are done.
+// What a run runs on. The cpu target: `parallel_for` runs `count` independent calls of
+// work(argument, index), index 0 .. count-1, on up to `concurrency` threads, and returns when all
+// are done. The cuda target looks at `stream` and `check_pointers` only, and may have the rest zero.
 typedef struct fathom_executor {
   size_t size;
   void *user;
   uint32_t concurrency; // how many calls can run at once, at least 1
   void (*parallel_for)(void *user, size_t count, void (*work)(void *argument, size_t index),
                        void *argument);
+  void *stream;       // CUstream, which is also cudaStream_t; NULL: the default stream
+  int check_pointers; // refuse addresses that the device cannot reach instead of letting a kernel
+                      // fail; costs some microseconds. For finding mistakes
 } fathom_executor;
 
 // Bytes of workspace fathom_run needs for these tensors (shapes and strides are read, data is not)
-// and this executor; NULL: the library's pool. 0 is possible.
+// and this executor; NULL: the library's pool, or the default stream. 0 is possible, and is the
+// answer for host tensors on the cuda target.
 FATHOM_API fathom_status fathom_workspace_size(const fathom_executable *executable,
                                                const fathom_arg *args, uint32_t arg_count,
                                                const fathom_executor *executor, size_t *bytes);
 
 // Binds every parameter and every result exactly once and runs. The caller owns all memory; the
 // call allocates nothing on the cpu target, and is re-entrant as long as each call has its own
-// outputs and workspace (64-byte aligned). An output may not overlap an input or another output.
-// Results do not depend on the number of threads. A dynamic axis of size 0 succeeds and writes
-// nothing.
+// outputs and workspace. An output may not overlap an input or another output. Results do not depend
+// on the number of threads. A dynamic axis of size 0 succeeds and writes nothing.
+//
+// The workspace is 64-byte aligned, for cuda and cuda-emu 128-byte; for cuda it is memory of the
+// device. A run on cuda launches on the executor's stream and returns without waiting; it allocates
+// no memory of the device, and of the host only to bind more than 64 tensors or 256 slices, so it
+// may be captured in a graph.
 FATHOM_API fathom_status fathom_run(const fathom_executable *executable, const fathom_arg *args,
                                     uint32_t arg_count, void *workspace, size_t workspace_bytes,
                                     const fathom_executor *executor);
@@ -266,6 +294,15 @@ typedef struct fathom_check_result {
   int passed;
 } fathom_check_result;
 
+// Bytes that one argument's memory was seen to move: cuda-emu counts each access of each thread.
+typedef struct fathom_traffic {
+  size_t size;
+  const char *name;                         // without %; valid during the callback
+  uint64_t read, written;                   // all
+  uint64_t read_distinct, written_distinct; // bytes moved at least once
+  uint64_t read_minimum, written_minimum;   // that must move: each input once, each output once
+} fathom_traffic;
+
 typedef struct fathom_check_options {
   size_t size;
   uint32_t seeds;       // random input sets; 0 means 3
@@ -275,11 +312,17 @@ typedef struct fathom_check_options {
   int strided;          // rows and outer axes get padding between them
   void (*report)(void *user, const fathom_check_result *result); // may be NULL
   void *user;
+  // cuda-emu: called for each argument, and each temporary between kernels, of the first seed's run.
+  void (*traffic)(void *user, const fathom_traffic *traffic); // may be NULL
 } fathom_check_options;
 
 // Compiles the graph for the target, runs it on random inputs and compares every result with the
 // interpreter. FATHOM_OK with *failures == 0 when all are within bounds. Red zones around outputs
 // are checked too.
+//
+// On cuda-emu each seed is also that of the order in which threads run, unless $FATHOM_EMU_SEED says
+// another one; checks at the same time in one context share that order. What the emulator finds
+// wrong with a kernel ends the check with FATHOM_INTERNAL and the finding as text.
 FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_graph *graph,
                                       const fathom_compile_options *compile,
                                       const fathom_check_options *options, uint32_t *failures);
@@ -302,13 +345,16 @@ typedef struct fathom_bench_result {
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one
-// it was compiled from.
+// it was compiled from. On cuda times are the device's own, its level 2 cache is emptied before each
+// run, and the ceiling is a copy from device to device of as many bytes; `threads` is 0. An
+// executable for cuda-emu is refused: the emulator's times say nothing.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
                                       const fathom_bench_options *options,
                                       fathom_bench_result *result);
 
-// Version, targets, the CPU, libraries found and missing, the cache folder: lines of `key: value`.
+// Version, targets, the CPU and GPUs, libraries found and missing, the cache folder: lines of
+// `key: value`.
 FATHOM_API fathom_status fathom_info(fathom_context *context, fathom_text *out);
 
 #ifdef __cplusplus

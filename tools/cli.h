@@ -60,7 +60,7 @@ typedef struct cli_options {
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign;
   double seconds;
-  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json;
+  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.
@@ -84,7 +84,7 @@ int cli_print_list(fathom_status (*list)(fathom_text *out));
 
 // ---- memory -------------------------------------------------------------------------------------
 
-// `count` * `size` zeroed bytes, aligned to 64. Ends the process when there is no such memory.
+// `count` * `size` zeroed bytes, aligned to 128. Ends the process when there is no such memory.
 void *cli_alloc(size_t count, size_t size);
 char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

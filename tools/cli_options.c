@@ -42,12 +42,15 @@ static const option table[] = {
     {"--set", "AXIS=INT", FILES, SIZES, AT(set), 0, 0,
      "fix the size of a symbolic axis; repeatable"},
     {"--target", "TARGET", CODE, TEXT, AT(target), 0, 0,
-     "cpu, or interp: the slow reference (default: cpu)"},
+     "where kernels run (default: cpu): cpu; interp, the slow\n"
+     "reference; cuda[:ARCH], an NVIDIA GPU; cuda-emu[:ARCH], its\n"
+     "code on the CPU, checked as it runs. ARCH as in cuda:sm_90a\n"
+     "(default: that of the GPU, else sm_90)"},
     {"--target", "TARGET", CLI_OPT, TEXT, AT(target), 0, 0,
-     "whose pipeline runs without --passes: cpu, or interp,\nwhich has an empty one (default: "
+     "whose pipeline runs without --passes, as for compile;\ninterp has an empty one (default: "
      "cpu)"},
     {"--mcpu", "NAME", CODE, TEXT, AT(cpu), 0, 0,
-     "the CPU to compile for, as LLVM names it (default: host)"},
+     "the CPU to compile for, as LLVM names it (default: host);\nthe cpu target only"},
     {"--schedule", "K=V,...", CODE, TEXT, AT(schedule), 0, 0,
      "settings over the default schedule; `compile --emit report`\nshows the complete one"},
     {"--emit", "WHAT", CLI_COMPILE, TEXT, AT(emit), 0, 0,
@@ -85,7 +88,10 @@ static const option table[] = {
     {"--seconds", "S", CLI_BENCH, SECONDS, AT(seconds), 0, 0,
      "about how long to measure (default: 2)"},
     {"--threads", "K", CODE & ~CLI_COMPILE, COUNT, AT(threads), 1, 65536,
-     "threads to use (default: one for each core)"},
+     "threads to use (default: one for each core);\nthe cpu target only"},
+    {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,
+     "cuda-emu: kernels with AddressSanitizer, whose runtime the\nprogram must have: "
+     "LD_PRELOAD=$(g++ -print-file-name=libasan.so)"},
     {"--json", NULL, CLI_BENCH, FLAG, AT(json), 0, 0, "print one JSON object on a line"},
     {"-o", "FILE", CLI_OPT | CLI_COMPILE, TEXT, AT(output), 0, 0,
      "where the result goes; - is standard output (default: -)"},

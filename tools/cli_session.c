@@ -13,7 +13,7 @@
 // Chains every allocation, so that it counts as reachable to a leak checker until the process ends.
 typedef union block {
   union block *next;
-  char alignment[64];
+  char alignment[128];
 } block;
 static block *blocks;
 
@@ -181,9 +181,24 @@ int cli_context_create(const cli_options *options, fathom_context **context) {
   return fathom_context_create(&wanted, context) == FATHOM_OK ? CLI_SUCCESS : cli_library_failed();
 }
 
+// What stands behind the colon of a target is the library's to judge.
+static bool is_gpu(const char *target) {
+  size_t length = target ? strcspn(target, ":") : 0;
+  return (length == 4 && strncmp(target, "cuda", length) == 0) ||
+         (length == 8 && strncmp(target, "cuda-emu", length) == 0);
+}
+
+// Options that the target has no use for are wrong usage.
+static int check_target(const cli_options *options) {
+  if (options->threads == 0 || !is_gpu(options->target)) return CLI_SUCCESS;
+  return cli_misuse(options->command, "--threads is for the CPU; the target %s has its own",
+                    options->target);
+}
+
 int cli_session_open(const cli_options *options, enum cli_scope scope, cli_session *session) {
   *session = (cli_session){0};
-  int status = cli_context_create(options, &session->context);
+  int status = check_target(options);
+  if (status == CLI_SUCCESS) status = cli_context_create(options, &session->context);
   if (status == CLI_SUCCESS) status = parse_file(session->context, options->file, &session->module);
   if (status != CLI_SUCCESS) return status;
   if ((scope == CLI_ONE_GRAPH || options->graph) &&
@@ -203,5 +218,6 @@ fathom_compile_options cli_compile_options(const cli_options *options) {
   wanted.cpu = options->cpu;
   wanted.schedule = options->schedule;
   wanted.verify_each = options->verify_each;
+  wanted.sanitize = options->sanitize;
   return wanted;
 }

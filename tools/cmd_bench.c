@@ -88,6 +88,10 @@ static void print_json(const measurement *measured) {
   print_json_string(info->graph);
   print_json_text("kernel", info->kernel ? info->kernel : "");
   print_json_text("target", info->target);
+  if (*info->device) {
+    print_json_text("device", info->device);
+    print_json_text("arch", info->arch);
+  }
   printf(", \"axes\": {");
   visit_axes(measured, print_json_axis);
   printf("}");
@@ -101,8 +105,10 @@ static void print_json(const measurement *measured) {
   print_json_number("of_ceiling", result->of_ceiling);
   print_json_number("minimum_us", result->minimum_us);
   print_json_number("compile_us", info->compile_us);
-  printf(", \"from_cache\": %s, \"kernels\": %u, \"runs\": %u, \"threads\": %u}\n",
-         info->from_cache ? "true" : "false", info->kernel_count, result->runs, result->threads);
+  printf(", \"from_cache\": %s, \"kernels\": %u, \"runs\": %u", info->from_cache ? "true" : "false",
+         info->kernel_count, result->runs);
+  if (result->threads) printf(", \"threads\": %u", result->threads);
+  printf("}\n");
 }
 
 static void print_table_axis(const char *name, int64_t size, bool first) {
@@ -112,15 +118,17 @@ static void print_table_axis(const char *name, int64_t size, bool first) {
 static void print_table(const measurement *measured) {
   const fathom_executable_info *info = &measured->info;
   const fathom_bench_result *result = &measured->result;
-  printf("graph     @%s on %s, %u kernel%s, ", info->graph, info->target, info->kernel_count,
-         info->kernel_count == 1 ? "" : "s");
+  printf("graph     @%s on %s", info->graph, info->target);
+  if (*info->device) printf(" (%s, %s)", info->device, info->arch);
+  printf(", %u kernel%s, ", info->kernel_count, info->kernel_count == 1 ? "" : "s");
   visit_axes(measured, print_table_axis);
   printf("\nschedule  %s (%s)\n", info->schedule, info->schedule_source);
   printf("compiled  in %.2f ms%s\n", info->compile_us / 1e3,
          info->from_cache ? ", from the cache" : "");
-  printf("time      %.1f us, spread %.1f %%, best %.1f us (%u runs, %u thread%s)\n",
-         result->median_us, 100 * result->spread, result->minimum_us, result->runs, result->threads,
-         result->threads == 1 ? "" : "s");
+  printf("time      %.1f us, spread %.1f %%, best %.1f us (%u runs", result->median_us,
+         100 * result->spread, result->minimum_us, result->runs);
+  if (result->threads) printf(", %u thread%s", result->threads, result->threads == 1 ? "" : "s");
+  printf(")\n");
   printf("traffic   %.3f MB, %.2f GB/s\n", (double)result->bytes / 1e6, result->gb_s);
   printf("ceiling   %.2f GB/s, of which the kernel reaches %.1f %%\n", result->ceiling_gb_s,
          100 * result->of_ceiling);
@@ -171,7 +179,9 @@ const cli_command cli_bench = {
     .about =
         "Compiles a graph and measures it: time of a run (median, and spread as the quartiles'\n"
         "distance over the median), the bytes that must move, and their rate beside the ceiling,\n"
-        "which is the best copy-like stream with the same reads and writes, interleaved with it.",
+        "which is the best copy-like stream with the same reads and writes, interleaved with it.\n"
+        "On cuda the GPU keeps the time, its level 2 cache is emptied before each run, and the\n"
+        "ceiling is a copy from device to device of as many bytes.",
     .example = "  $ fathom bench k3_site.fir --set D=7168 --size 1024 --threads 2 --json\n"
                "  prints one line: {\"graph\": \"k3_site\", ..., \"of_ceiling\": 0.83, ...}\n",
     .run = run,

@@ -1,4 +1,5 @@
 // fathom check: a target's results on random inputs against the reference interpreter.
+#include <inttypes.h>
 #include <string.h>
 
 #include "cli.h"
@@ -7,6 +8,7 @@ typedef struct tally {
   const fathom_graph *graph;
   int name_width;
   uint32_t checked, passed;
+  uint64_t bytes, distinct, minimum; // that moved, at least once, that must
 } tally;
 
 static const char *dtype_of(const fathom_graph *graph, const char *name) {
@@ -24,6 +26,35 @@ static void print_line(void *user, const fathom_check_result *result) {
          dtype_of(sum->graph, result->name), result->seed, result->error, result->bound,
          result->passed ? "ok" : "FAIL");
   fflush(stdout); // a check can take a while
+}
+
+// ": read 4096 (1.000 of the minimum), distinct 4096". False when there is nothing to tell.
+static bool print_way(const char *before, const char *way, uint64_t bytes, uint64_t distinct,
+                      uint64_t minimum) {
+  if (bytes == 0 && minimum == 0) return false;
+  printf("%s %s %" PRIu64, before, way, bytes);
+  if (minimum > 0) printf(" (%.3f of the minimum)", (double)bytes / (double)minimum);
+  printf(", distinct %" PRIu64, distinct);
+  return true;
+}
+
+static void print_traffic(void *user, const fathom_traffic *traffic) {
+  tally *sum = user;
+  sum->bytes += traffic->read + traffic->written;
+  sum->distinct += traffic->read_distinct + traffic->written_distinct;
+  sum->minimum += traffic->read_minimum + traffic->written_minimum;
+  printf("traffic %%%s", traffic->name);
+  bool read = print_way(":", "read", traffic->read, traffic->read_distinct, traffic->read_minimum);
+  bool written = print_way(read ? ";" : ":", "written", traffic->written, traffic->written_distinct,
+                           traffic->written_minimum);
+  printf(read || written ? "\n" : ": none\n");
+}
+
+static void print_total(const tally *sum) {
+  if (sum->minimum == 0) return;
+  double minimum = (double)sum->minimum;
+  printf("traffic: %.3f of the minimum, %" PRIu64 " bytes; distinct %.3f\n",
+         (double)sum->bytes / minimum, sum->minimum, (double)sum->distinct / minimum);
 }
 
 static int widest_name(const fathom_graph *graph) {
@@ -45,10 +76,12 @@ static int check(const cli_session *session, const cli_options *options) {
   wanted.misalign = (uint32_t)options->misalign;
   wanted.strided = options->strided;
   wanted.report = print_line;
+  wanted.traffic = print_traffic;
   wanted.user = &sum;
   uint32_t failures = 0;
   if (fathom_check(session->context, session->graph, &compile, &wanted, &failures) != FATHOM_OK)
     return cli_library_failed();
+  print_total(&sum);
   printf("check: %u of %u within bounds\n", sum.passed, sum.checked);
   if (failures == 0) return CLI_SUCCESS;
   return cli_fail("%u of %u results of @%s on target %s are beyond their bounds", failures,
@@ -72,7 +105,15 @@ const cli_command cli_check = {
     .about =
         "Compiles a graph, runs it on random inputs and compares every result with the reference\n"
         "interpreter: error = ||out - ref|| / ||ref||. Prints a line for each result and seed.\n"
-        "Succeeds when every error is within the bound its dtype sets.",
+        "Succeeds when every error is within the bound its dtype sets.\n"
+        "\n"
+        "cuda-emu runs CUDA kernels without a GPU, thread by thread, and fails with the place and\n"
+        "the reason when they do what a GPU does not allow. It prints the bytes each argument\n"
+        "moved, for the first seed. Each seed is another order of the threads too. Environment:\n"
+        "  FATHOM_EMU_SEED=K       this order of threads for every seed, and for `fathom run`\n"
+        "  FATHOM_EMU_KEEP=FOLDER  keep the kernels' text there, compiled for a debugger\n"
+        "  FATHOM_CXX=PROGRAM      the C++ compiler that makes them\n"
+        "  FATHOM_CUDA_DEVICE=K    the GPU that the target cuda runs on (default: 0)",
     .example =
         "  $ fathom check k3_site.fir --set D=896 --seeds 5 --size 63 --misalign 1 --strided\n"
         "  checks 63 tokens, five times, with rows that are padded and not aligned.\n",

@@ -13,7 +13,8 @@ static int check_emit(const cli_options *options, const char *what) {
     if (strcmp(what, *name) == 0) return CLI_SUCCESS;
   const char *nearest = cli_nearest(what, artefacts);
   return cli_misuse(options->command, "nothing to emit is called '%s'; %s%s%s", what,
-                    nearest ? "did you mean '" : "report, graph, kernel, llvm, asm and obj are",
+                    nearest ? "did you mean '"
+                            : "report, graph, kernel, llvm, asm, obj, cuda, ptx and cubin are",
                     nearest ? nearest : "", nearest ? "'?" : "");
 }
 
@@ -53,9 +54,12 @@ const cli_command cli_compile = {
     .about =
         "Compiles a graph and prints one of the compiler's products, by default a report that\n"
         "gives each kernel's schedule, bytes and flops per token and registers.",
-    .example = "  $ fathom compile k3_site.fir --set D=7168\n"
-               "  reports on the kernel for this machine;\n"
-               "  $ fathom compile k3_site.fir --set D=7168 --mcpu=znver4 --emit obj -o site.o\n"
-               "  writes object code for another one.\n",
+    .example =
+        "  $ fathom compile k3_site.fir --set D=7168\n"
+        "  reports on the kernel for this machine;\n"
+        "  $ fathom compile k3_site.fir --set D=7168 --mcpu=znver4 --emit obj -o site.o\n"
+        "  writes object code for another one;\n"
+        "  $ fathom compile k3_site.fir --set D=7168 --target cuda:sm_90 --emit cuda -o k.cu\n"
+        "  writes CUDA C, for which neither a GPU nor NVRTC is needed.\n",
     .run = run,
 };

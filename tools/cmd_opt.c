@@ -1,18 +1,5 @@
 // fathom opt: graph passes, IR to IR.
-#include <string.h>
-
 #include "cli.h"
-
-// The target only chooses the default pipeline here: interp evaluates graphs as they are written.
-static int choose_passes(const cli_options *options, const char **passes) {
-  *passes = options->passes;
-  if (options->passes || !options->target || strcmp(options->target, "cpu") == 0)
-    return CLI_SUCCESS;
-  *passes = "";
-  if (strcmp(options->target, "interp") == 0) return CLI_SUCCESS;
-  return cli_fail("opt knows no pipeline for target '%s'; use cpu or interp, or name --passes",
-                  options->target);
-}
 
 static int optimize(const cli_session *session, const fathom_graph *graph,
                     const cli_options *options, FILE *stream) {
@@ -20,11 +7,12 @@ static int optimize(const cli_session *session, const fathom_graph *graph,
   wanted.print_after_all = options->print_after_all;
   wanted.verify_each = options->verify_each;
   wanted.time_passes = options->time_passes;
-  int status = choose_passes(options, &wanted.passes);
-  if (status != CLI_SUCCESS) return status;
+  wanted.passes = options->passes;
+  wanted.target = options->target;
   fathom_text text = {0}, log = {0};
   fathom_status result = fathom_optimize(session->context, graph, &wanted, &text, &log);
   if (log.length > 0) fwrite(log.data, 1, log.length, stderr);
+  int status = CLI_SUCCESS;
   if (result != FATHOM_OK)
     status = cli_library_failed();
   else
