@@ -40,11 +40,14 @@ static void __attribute__((noreturn)) fail(const trial *t, const char *why) {
 
 // ---- options ------------------------------------------------------------------------------------
 
+enum { CPU = 1, CUDA = 2, BOTH = 3 };
+
 static const struct {
+  uint32_t machines;
   const char *name;
   int64_t low, high, initial;
 } knobs[] = {
-#define KNOB(name, low, high, initial, summary) {#name, low, high, initial},
+#define KNOB(machines, name, low, high, initial, summary) {machines, #name, low, high, initial},
 #include "ir/schedule.def"
 #undef KNOB
 };
@@ -62,10 +65,10 @@ static const char *pick_schedule(base_arena *arena, random_bytes *bytes) {
   base_text text = {.arena = arena};
   base_text_append(&text, "", 0);
   for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++)
-    if (random_pick(bytes, 2) == 1)
+    if ((knobs[i].machines & CPU) && random_pick(bytes, 2) == 1)
       base_text_printf(&text, "%s%s=%" PRId64, text.length ? "," : "", knobs[i].name,
                        pick_knob(bytes, i));
-  kir_schedule schedule = kir_schedule_default();
+  kir_schedule schedule = kir_schedule_default(KIR_CPU);
   base_diag diag = fuzz_diag(arena, (base_str){0});
   return kir_schedule_parse(text.data, &schedule, &diag) ? text.data : "";
 }

@@ -29,11 +29,11 @@ static void check_text(base_arena *arena, base_str text) {
 }
 
 // What is accepted prints as a schedule that says the same.
-static void check_schedule(base_arena *arena, base_str bytes) {
+static void check_schedule(base_arena *arena, base_str bytes, kir_machine machine) {
   if (bytes.length > LONGEST_SCHEDULE) bytes.length = LONGEST_SCHEDULE;
   base_str text = base_str_copy(arena, bytes);
   base_diag diag = fuzz_diag(arena, text);
-  kir_schedule schedule = kir_schedule_default(), again = schedule;
+  kir_schedule schedule = kir_schedule_default(machine), again = schedule;
   fuzz_render(&diag, !kir_schedule_parse(text.data, &schedule, &diag));
   base_text printed = {.arena = arena};
   kir_schedule_print(&schedule, &printed);
@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   base_arena_init(&arena, NULL);
   base_str text = {(const char *)data, size};
   check_text(&arena, text);
-  check_schedule(&arena, text);
+  check_schedule(&arena, text, KIR_CPU);
+  check_schedule(&arena, text, KIR_CUDA);
   base_arena_reset(&arena);
   return 0;
 }

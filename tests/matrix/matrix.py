@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
-"""The check matrix: every variant of tests/variants under sizes, dtypes, layouts, alignments, CPUs and schedules.
+"""The check matrix: every variant of tests/variants under sizes, dtypes, layouts, alignments and schedules.
 
 Each cell is one run of `fathom check`; a failing one is printed as the command that repeats it. Two tiers:
 
   matrix.py --program build/release/bin/fathom                 all pairs of two factors' values
   matrix.py --program ... --shard 4000 [--minutes 60]          one of 4000 parts of the full product, shuffled
 
-Not every combination is run as it stands. The interpreter evaluates op by op in f64, so a cell whose N * T * D * S
-exceeds LARGEST (in the full product, and to pair a D with a T, LARGER) takes the next smaller T until it fits; and axes
-a variant does not have, or gives a fixed size, are left out of its cells. Every value of every factor still appears;
---list shows the cells and the pairs no cell can have.
+--target cpu adds CPUs to the factors; --target cuda-emu has the strategies for schedules, and ten seeds, each another
+order of the threads.
+
+Not every combination is run as it stands. The interpreter evaluates op by op in f64, and the emulator runs thread by
+thread, so a cell whose N * T * D * S exceeds the target's `largest` (in the full product, and to pair a D with another
+size, `larger`) takes the next smaller T until it fits; and axes a variant does not have, or gives a fixed size, are
+left out of its cells. Every value of every factor still appears; --list shows the cells and the pairs no cell can have.
+
+A strategy that does not apply is refused, with one of the sentences of strategies.py; such a cell passes. That each
+strategy does apply where it should is required as well: see `Applied`.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import itertools
 import os
@@ -24,12 +31,13 @@ import sys
 import tempfile
 import time
 
+import targets
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-LARGEST = 1_000_000  # elements of the largest value, N * T * D * S
-LARGER = 8_000_000
 TIME_LIMIT = 130  # seconds of one check
 
-FACTORS = {
+# Those of all targets.
+SHAPES = {
     "variant": sorted(name[:-4] for name in os.listdir(os.path.join(HERE, "../variants")) if name.endswith(".fir")),
     "D": [1, 7, 123, 384, 896, 960, 1000, 1168, 1264, 2304, 4096, 7168, 7186],
     "N": [1, 2, 3, 5, 8, 9, 10, 17, 49, 129],
@@ -39,14 +47,8 @@ FACTORS = {
     "layout": ["written", "row-major", "row-inner", "hidden-outer"],
     "strided": [0, 1],
     "misalign": [0, 1, 3],
-    "cpu": ["host", "x86-64-v3", "x86-64"],
-    "schedule": [
-        "",
-        "lanes=1",
-        "vector=1,unroll=1,source_tile=4,query_tile=3,mix_unroll=3,prefetch=0,overlap=0,pair=0,stream=0,rows=1",
-        "lanes=1,vector=4,unroll=3,source_tile=16,query_tile=32,mix_unroll=64,rows=7,prefetch=8",
-    ],
 }
+PLACEMENT = ["layout", "strided", "misalign"]  # their first values let a GPU read many bytes at once
 
 
 # ---- variants -----------------------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ def heads_of(d):
     return next((h for h in range(2, d + 1) if d % h == 0), 1)
 
 
-VARIANTS = {name: Variant(name) for name in FACTORS["variant"]}
+VARIANTS = {name: Variant(name) for name in SHAPES["variant"]}
 
 
 # ---- cells --------------------------------------------------------------------------------------------------
@@ -110,91 +112,115 @@ def product_of(cell):
     return sources * max(cell["T"], 1) * cell["D"] * (cell["S"] if "S" in variant.axes else 1)
 
 
-def settle(cell, limit=LARGEST):
-    """The cell as it can be run: factors without effect at their first value, T within the limit. None: cannot be."""
-    variant = VARIANTS[cell["variant"]]
-    cell = {factor: cell[factor] if variant.varies(factor) else FACTORS[factor][0] for factor in FACTORS}
-    if not variant.varies("N"):
-        cell["N"] = FACTORS["N"][1]
-    if not variant.allows(cell):
-        return None
-    while product_of(cell) > limit and cell["T"] > 1:
-        cell["T"] = FACTORS["T"][FACTORS["T"].index(cell["T"]) - 1]
-    return cell
+def is_wide(cell):
+    """Whether 16-byte accesses fit its rows, as far as the cell decides that."""
+    d = cell["D"] if VARIANTS[cell["variant"]].varies("D") else 0
+    return d % 8 == 0 and all(cell[factor] == SHAPES[factor][0] for factor in PLACEMENT)
 
 
-def pairs_of(cell):
-    return set(itertools.combinations(sorted(cell.items(), key=lambda item: item[0]), 2))
+class Cells:
+    """The cells of a target."""
 
+    def __init__(self, target):
+        self.target = target
+        self.factors = {**SHAPES, **target.factors}
 
-def all_pairs(rng):
-    """Greedy selection: each new cell is the best of a few drawn around a pair that is still open."""
-    names = sorted(FACTORS)
-    open_pairs = {((a, x), (b, y)) for a, b in itertools.combinations(names, 2)
-                  for x in FACTORS[a] for y in FACTORS[b]}
-    out_of_reach, cells = [], []
-    order = sorted(open_pairs, key=str)
-    rng.shuffle(order)
-    for pair in order:
-        if pair not in open_pairs:
-            continue
-        best, gain = None, 0
-        limit = LARGER if {pair[0][0], pair[1][0]} == {"D", "T"} else LARGEST
-        for tried in range(400):
-            if best and tried >= 40:
-                break
-            drawn = {factor: rng.choice(values) for factor, values in FACTORS.items()}
-            drawn.update(pair)
-            if rng.random() < 0.5:
-                shrink(drawn, pair, limit, rng)
-            cell = settle(drawn, limit)
-            if cell is None or pair not in pairs_of(cell):
+    def settle(self, cell, limit):
+        """The cell as it can be run: factors without effect at their first value, T within the limit. None: cannot be."""
+        variant = VARIANTS[cell["variant"]]
+        cell = {factor: cell[factor] if variant.varies(factor) else values[0] for factor, values in self.factors.items()}
+        if not variant.varies("N"):
+            cell["N"] = SHAPES["N"][1]
+        if not variant.allows(cell):
+            return None
+        while product_of(cell) > limit and cell["T"] > 1:
+            cell["T"] = SHAPES["T"][SHAPES["T"].index(cell["T"]) - 1]
+        return cell
+
+    def small(self, cell):
+        """A cell of the same variant and schedule in which nothing is too large for a block's memory."""
+        return self.settle(cell | {"N": 3, "D": 896, "S": 2}, self.target.largest)
+
+    def pairs_of(self, cell):
+        """The pairs that the cell covers; a strategy is paired with a variant where it has wide accesses to work with."""
+        pairs = set(itertools.combinations(sorted(cell.items(), key=lambda item: item[0]), 2))
+        if self.target.strategies and not is_wide(cell):
+            pairs.discard((("schedule", cell["schedule"]), ("variant", cell["variant"])))
+        return pairs
+
+    def draw(self, pair, limit, rng):
+        cell = {factor: rng.choice(values) for factor, values in self.factors.items()}
+        cell.update(pair)
+        if rng.random() < 0.5:
+            self.shrink(cell, pair, limit, rng)
+        if self.target.strategies and rng.random() < 0.5:
+            cell.update((factor, SHAPES[factor][0]) for factor in PLACEMENT)
+            cell.update(pair)
+        return self.settle(cell, limit)
+
+    def shrink(self, cell, pair, limit, rng):
+        """Makes the factors the pair does not fix small enough for the others to stay as drawn."""
+        kept = {pair[0][0], pair[1][0]}
+        for factor in ("S", "N", "D"):
+            while product_of(cell) > limit and factor not in kept and SHAPES[factor].index(cell[factor]) > 0:
+                cell[factor] = SHAPES[factor][SHAPES[factor].index(cell[factor]) - 1]
+                if rng.random() < 0.2:
+                    break
+
+    def all_pairs(self, rng):
+        """Greedy selection: each new cell is the best of a few drawn around a pair that is still open."""
+        names = sorted(self.factors)
+        open_pairs = {((a, x), (b, y)) for a, b in itertools.combinations(names, 2)
+                      for x in self.factors[a] for y in self.factors[b]}
+        out_of_reach, cells = [], []
+        order = sorted(open_pairs, key=str)
+        rng.shuffle(order)
+        for pair in order:
+            if pair not in open_pairs:
                 continue
-            covered = len(pairs_of(cell) & open_pairs)
-            if covered > gain:
-                best, gain = cell, covered
-        if best is None:
-            out_of_reach.append(pair)
-            open_pairs.discard(pair)
-            continue
-        cells.append(best)
-        open_pairs -= pairs_of(best)
-    return cells, out_of_reach
+            best, gain = None, 0
+            sizes = {pair[0][0], pair[1][0]}
+            limit = self.target.larger if "D" in sizes and sizes & {"N", "T"} else self.target.largest
+            for tried in range(400):
+                if best and tried >= 40:
+                    break
+                cell = self.draw(pair, limit, rng)
+                if cell is None or pair not in self.pairs_of(cell):
+                    continue
+                covered = len(self.pairs_of(cell) & open_pairs)
+                if covered > gain:
+                    best, gain = cell, covered
+            if best is None:
+                out_of_reach.append(pair)
+                open_pairs.discard(pair)
+                continue
+            cells.append(best)
+            open_pairs -= self.pairs_of(best)
+        return cells, out_of_reach
+
+    def full_product(self, shard, shards):
+        """Every cell whose number, in an order that mixes all factors, is `shard` modulo `shards`."""
+        total = 1
+        for values in self.factors.values():
+            total *= len(values)
+        # A step that shares no divisor with the total visits every index once, far apart from one to the next.
+        step = int(total * 0.6180339887) | 1
+        while any(total % p == 0 and step % p == 0 for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)):
+            step += 2
+        seen = set()
+        for position in range(shard, total, shards):
+            index, cell = position * step % total, {}
+            for factor, values in self.factors.items():
+                cell[factor] = values[index % len(values)]
+                index //= len(values)
+            cell = self.settle(cell, self.target.larger)
+            key = cell and tuple(cell.values())
+            if cell and key not in seen:
+                seen.add(key)
+                yield cell
 
 
-def shrink(cell, pair, limit, rng):
-    """Makes the factors the pair does not fix small enough for the others to stay as drawn."""
-    kept = {pair[0][0], pair[1][0]}
-    for factor in ("S", "N", "D"):
-        while product_of(cell) > limit and factor not in kept and FACTORS[factor].index(cell[factor]) > 0:
-            cell[factor] = FACTORS[factor][FACTORS[factor].index(cell[factor]) - 1]
-            if rng.random() < 0.2:
-                break
-
-
-def full_product(shard, shards):
-    """Every cell whose number, in an order that mixes all factors, is `shard` modulo `shards`."""
-    total = 1
-    for values in FACTORS.values():
-        total *= len(values)
-    # A step that shares no divisor with the total visits every index once, far apart from one to the next.
-    step = int(total * 0.6180339887) | 1
-    while any(total % p == 0 and step % p == 0 for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)):
-        step += 2
-    seen = set()
-    for position in range(shard, total, shards):
-        index, cell = position * step % total, {}
-        for factor, values in FACTORS.items():
-            cell[factor] = values[index % len(values)]
-            index //= len(values)
-        cell = settle(cell, LARGER)
-        key = cell and tuple(cell.values())
-        if cell and key not in seen:
-            seen.add(key)
-            yield cell
-
-
-# ---- running ------------------------------------------------------------------------------------------------
+# ---- texts and commands -------------------------------------------------------------------------------------
 
 
 def lay_out(text, layout):
@@ -222,48 +248,121 @@ def text_of(cell):
     return lay_out(text, cell["layout"])
 
 
-def command_of(cell, program):
-    variant = VARIANTS[cell["variant"]]
-    command = [program, "check", "-", "--seeds=1", f"--misalign={cell['misalign']}", f"--mcpu={cell['cpu']}"]
-    for axis, size in variant.sizes(cell).items():
-        command += ["--set", f"{axis}={size}"]
+def options_of(cell):
+    """What both checking and compiling take."""
+    options = []
+    for axis, size in VARIANTS[cell["variant"]].sizes(cell).items():
+        options += ["--set", f"{axis}={size}"]
+    if cell["schedule"]:
+        options.append(f"--schedule={cell['schedule']}")
+    return options
+
+
+def command_of(cell, target, program):
+    command = [program, "check", "-", f"--seeds={target.seeds}", f"--misalign={cell['misalign']}"]
+    command += [f"--mcpu={cell['cpu']}"] if "cpu" in cell else [f"--target={target.name}"]
     rows = cell["T"]
-    if "U" in variant.axes:  # two dynamic axes of this size
+    if "U" in VARIANTS[cell["variant"]].axes:  # two dynamic axes of this size
         rows = min(rows, 24)
     command.append(f"--size={rows}")
     if cell["strided"]:
         command.append("--strided")
-    if cell["schedule"]:
-        command.append(f"--schedule={cell['schedule']}")
-    return command
+    return command + options_of(cell)
 
 
-def run(cell, program):
-    command, text = command_of(cell, program), text_of(cell)
-    try:
-        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT)
-        passed, output = done.returncode == 0, done.stdout + done.stderr
+# ---- running ------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """Runs cells of a target and keeps what is found."""
+
+    def __init__(self, cells, program, folder):
+        self.cells = cells
+        self.target = cells.target
+        self.program = program
+        self.folder = folder  # for the texts of cells that fail
+        self.counts = collections.Counter()
+        self.ran = collections.defaultdict(set)  # variants, for each strategy
+        self.at_work = collections.defaultdict(set)
+
+    def run(self, cell):
+        """The cell, "passed", "refused" or "failed", and what was printed; or (of a strategy) whether it was at work."""
+        command, text = command_of(cell, self.target, self.program), text_of(cell)
+        try:
+            done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            return cell, "failed", f"no result after {TIME_LIMIT} seconds\n"
+        output = done.stdout + done.stderr
         if done.returncode < 0:
             output += f"ended by signal {-done.returncode}\n"
-    except subprocess.TimeoutExpired:
-        passed, output = False, f"no result after {TIME_LIMIT} seconds\n"
-    return cell, passed, output
+        if done.returncode == 1 and self.target.strategies and targets.is_refusal(output):
+            return cell, "refused", output
+        if done.returncode != 0:
+            return cell, "failed", output
+        return cell, "passed", self.target.strategies and self.is_at_work(cell)
 
+    def is_at_work(self, cell):
+        command = [self.program, "compile", "-", "--target=cuda:sm_90", "--emit=cuda"] + options_of(cell)
+        text = subprocess.run(command, input=text_of(cell), text=True, capture_output=True, check=True).stdout
+        strategy = next(strategy for strategy in self.target.strategies if strategy.schedule == cell["schedule"])
+        return targets.is_at_work(strategy, targets.forms_of(text, is_wide(cell)))
 
-def report(cell, output, program, folder):
-    """Leaves the text of a failing cell in a file and prints the command that repeats it."""
-    os.makedirs(folder, exist_ok=True)
-    name = "-".join(str(cell[factor]) for factor in FACTORS if factor != "schedule")
-    path = os.path.join(folder, name + f"-{FACTORS['schedule'].index(cell['schedule'])}.fir")
-    with open(path, "w") as file:
-        file.write(text_of(cell))
-    command = [path if word == "-" else word for word in command_of(cell, program)]
-    print(f"FAILED: {shlex.join(command)}\n{output}", flush=True)
+    def note(self, cell, outcome, output):
+        """Counts the cell; returns another one that should be run now, or None."""
+        self.counts[outcome] += 1
+        if outcome == "failed":
+            self.report(cell, output)
+        elif outcome == "passed":
+            self.ran[cell["schedule"]].add(cell["variant"])
+            if output:
+                self.at_work[cell["schedule"]].add(cell["variant"])
+        elif is_wide(cell) and cell != self.cells.small(cell):
+            return self.cells.small(cell)  # what was too large may fit
+        return None
+
+    def report(self, cell, output):
+        """Leaves the text of a failing cell in a file and prints the command that repeats it."""
+        os.makedirs(self.folder, exist_ok=True)
+        name = "-".join(str(cell[factor]) for factor in cell if factor != "schedule")
+        number = self.target.factors["schedule"].index(cell["schedule"])
+        path = os.path.join(self.folder, f"{name}-{number}.fir")
+        with open(path, "w") as file:
+            file.write(text_of(cell))
+        command = [path if word == "-" else word for word in command_of(cell, self.target, self.program)]
+        print(f"FAILED: {shlex.join(command)}\n{output}", flush=True)
+
+    def run_all(self, cells, jobs, seconds):
+        start, cells = time.monotonic(), iter(cells)
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            running = {pool.submit(self.run, cell) for cell in itertools.islice(cells, 2 * jobs)}
+            while running:
+                finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+                for future in finished:
+                    again = self.note(*future.result())
+                    late = seconds and time.monotonic() - start > seconds
+                    following = [again] if again else itertools.islice(cells, 1)
+                    running |= {pool.submit(self.run, cell) for cell in following if not late}
+        done, refused = self.counts.total(), self.counts["refused"]
+        print(f"matrix: {self.counts['passed']} of {done} cells within bounds" +
+              (f", {refused} refused" if refused else "") + f", {time.monotonic() - start:.0f} s")
+        return done > 0 and self.counts["failed"] == 0
+
+    def strategies_apply(self):
+        """Prints how many variants each strategy ran on, and was at work on. False: on too few."""
+        good = True
+        for schedule, _, least in self.target.strategies:
+            ran, at_work = len(self.ran[schedule]), len(self.at_work[schedule])
+            enough = at_work >= least
+            good &= enough
+            print(f"{schedule or 'default':44} ran on {ran:2} of {len(VARIANTS)} variants, at work on {at_work:2}" +
+                  ("" if enough else f", EXPECTED {least}"))
+        return good
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="the fathom program")
+    parser.add_argument("--target", choices=targets.TARGETS, default="cpu")
     parser.add_argument("--shard", metavar="K", type=int,
                         help="one of K parts of the full product: number $FATHOM_MATRIX_SHARD, from 0 (default: 0)")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: when all is done")
@@ -274,12 +373,12 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the cells, run nothing")
     options = parser.parse_args()
 
-    rng = random.Random(options.seed)
+    all_cells = Cells(targets.TARGETS[options.target])
     if options.shard:
         shard = int(os.environ.get("FATHOM_MATRIX_SHARD", "0"))
-        cells, unreachable = full_product(shard, options.shard), []
+        cells, unreachable = all_cells.full_product(shard, options.shard), []
     else:
-        cells, unreachable = all_pairs(rng)
+        cells, unreachable = all_cells.all_pairs(random.Random(options.seed))
         print(f"matrix: {len(cells)} cells cover all pairs but the {len(unreachable)} that none can have", flush=True)
     if options.list:
         for cell in cells:
@@ -289,22 +388,11 @@ def main():
         return 0
 
     os.environ["FATHOM_CACHE_DIR"] = ""  # every cell is compiled
-    start, done, failed, cells = time.monotonic(), 0, 0, iter(cells)
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        running = {pool.submit(run, cell, options.program) for cell in itertools.islice(cells, 2 * options.jobs)}
-        while running:
-            finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            for future in finished:
-                cell, passed, output = future.result()
-                done += 1
-                if not passed:
-                    failed += 1
-                    report(cell, output, options.program, options.failures)
-                late = options.minutes and time.monotonic() - start > 60 * options.minutes
-                for following in [] if late else itertools.islice(cells, 1):
-                    running.add(pool.submit(run, following, options.program))
-    print(f"matrix: {done - failed} of {done} cells within bounds, {time.monotonic() - start:.0f} s")
-    return 1 if failed or not done else 0
+    runner = Runner(all_cells, options.program, options.failures)
+    good = runner.run_all(cells, options.jobs, 60 * options.minutes)
+    if runner.target.strategies and not options.shard and not options.minutes:
+        good &= runner.strategies_apply()
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

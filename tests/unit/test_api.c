@@ -1,6 +1,7 @@
 // The public interface: objects, binding by name, everything that is refused, and that threads may
 // share what fathom.h says they may. Running is tested on the interp target, which needs no LLVM,
-// and once more on the cpu where libfathom-cpu is there: both must do, and refuse, the same.
+// and once more on the cpu where libfathom-cpu is there, and on cuda-emu where there is a C++
+// compiler: all must do, and refuse, the same. (The cuda target: test_driver_api.c.)
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -60,7 +61,24 @@ typedef struct fixture {
 
 static const fathom_compile_options interp = {.size = sizeof interp, .target = "interp"};
 static const fathom_compile_options cpu = {.size = sizeof cpu, .target = "cpu"};
+static const fathom_compile_options emulator = {.size = sizeof emulator, .target = "cuda-emu"};
 static const fathom_compile_options *target = &interp; // of the tests that run
+
+// Is it among the targets that can run here?
+static bool is_there(const char *name) {
+  fathom_context *context;
+  fathom_text info;
+  if (fathom_context_create(NULL, &context) != FATHOM_OK) return false;
+  bool there = fathom_info(context, &info) == FATHOM_OK;
+  if (there) {
+    const char *targets = strstr(info.data, "targets: ");
+    const char *found = strstr(targets, name);
+    there = found != NULL && found < strchr(targets, '\n');
+  }
+  fathom_text_destroy(&info);
+  fathom_context_destroy(context);
+  return there;
+}
 
 static fixture open_text(const char *text) {
   fixture f = {0};
@@ -137,7 +155,7 @@ static fathom_status run_with(const fixture *f, const fathom_arg *args, uint32_t
   size_t bytes;
   fathom_status status = fathom_workspace_size(f->executable, args, count, executor, &bytes);
   if (status != FATHOM_OK) return status;
-  void *workspace = aligned_alloc(64, (bytes + 127) / 64 * 64);
+  void *workspace = aligned_alloc(128, (bytes + 255) / 128 * 128);
   status = fathom_run(f->executable, args, count, workspace, bytes, executor);
   free(workspace);
   return status;
@@ -193,7 +211,40 @@ static void test_options_have_sizes(void **state) {
   assert_int_equal(info.size, sizeof info);
   assert_string_equal(info.graph, "mix");
   assert_string_equal(info.target, "interp");
+  assert_string_equal(info.device, "");
   assert_true(info.compile_us > 0);
+  close_fixture(&f);
+}
+
+// Structs have grown. A caller that was built with the first header says the size of then; what came
+// later is neither read nor written.
+static void test_structs_of_the_first_version(void **state) {
+  (void)state;
+  fixture f = compile_text(mix_text);
+  fathom_executable_info info;
+  memset(&info, 0xaa, sizeof info);
+  info.size = offsetof(fathom_executable_info, arch);
+  const char *untouched = info.arch;
+  assert_ok(fathom_executable_get_info(f.executable, &info));
+  assert_string_equal(info.kernel, "");
+  assert_ptr_equal(info.arch, untouched);
+  info.size--;
+  assert_int_equal(fathom_executable_get_info(f.executable, &info), FATHOM_INVALID);
+  assert_says("fathom_executable_info.size is 63, expected at least 64");
+
+  fathom_compile_options options;
+  memset(&options, 0xaa, sizeof options);
+  options.size = offsetof(fathom_compile_options, reserved) + sizeof options.reserved;
+  options.target = "interp";
+  options.cpu = options.schedule = NULL;
+  options.verify_each = 0;
+  fathom_executable *executable;
+  assert_ok(fathom_compile(f.context, f.graph, &options, &executable));
+  fathom_executable_destroy(executable);
+  options.size = sizeof options;
+  options.sanitize = 1;
+  assert_int_equal(fathom_compile(f.context, f.graph, &options, &executable), FATHOM_INVALID);
+  assert_says("kernels of the interp target cannot be sanitized");
   close_fixture(&f);
 }
 
@@ -367,25 +418,79 @@ static void test_pass_list(void **state) {
 
 static void test_emit_and_targets(void **state) {
   (void)state;
+  bool there = is_there("cpu");
   fixture f = open_text(mix_text);
   fathom_text text;
   assert_ok(fathom_emit(f.context, f.graph, &interp, "graph", &text));
   assert_non_null(strstr(text.data, "graph @mix"));
   fathom_text_destroy(&text);
   assert_int_equal(fathom_emit(f.context, f.graph, &interp, "asm", &text), FATHOM_UNSUPPORTED);
-  assert_says("makes no code");
+  assert_says("the interp target makes no asm: it makes graph");
   assert_int_equal(fathom_emit(f.context, f.graph, &interp, "kernl", &text), FATHOM_INVALID);
   assert_says("did you mean kernel?");
   fathom_compile_options options = FATHOM_INIT(options);
   options.target = "gpu";
   assert_int_equal(fathom_compile(f.context, f.graph, &options, &f.executable), FATHOM_INVALID);
-  assert_says("unknown target 'gpu'");
+  assert_says("unknown target 'gpu': expected one of cpu, interp, cuda[:ARCH], cuda-emu[:ARCH]");
   options = interp;
   options.schedule = "token_tile=4";
   assert_int_equal(fathom_compile(f.context, f.graph, &options, &f.executable), FATHOM_INVALID);
   options = (fathom_compile_options){.size = sizeof options, .cpu = "znver4"};
   assert_int_equal(fathom_compile(f.context, f.graph, &options, &f.executable), FATHOM_UNSUPPORTED);
-  assert_says("cannot run on this machine");
+  assert_says(there ? "cannot run on this machine" : "libfathom-cpu.so");
+  close_fixture(&f);
+}
+
+static void expect_emitted(const fixture *f, const char *target, const char *what,
+                           const char *expected) {
+  fathom_compile_options options = FATHOM_INIT(options);
+  fathom_text text;
+  options.target = target;
+  assert_ok(fathom_emit(f->context, f->graph, &options, what, &text));
+  if (strstr(text.data, expected) == NULL) fail_msg("no '%s' in: %s", expected, text.data);
+  fathom_text_destroy(&text);
+}
+
+static void expect_refused(const fixture *f, fathom_compile_options options, const char *what,
+                           const char *expected) {
+  fathom_text text;
+  options.size = sizeof options;
+  assert_int_not_equal(fathom_emit(f->context, f->graph, &options, what, &text), FATHOM_OK);
+  assert_says(expected);
+  assert_null(text.data);
+}
+
+// Text for a GPU needs neither a GPU nor its libraries.
+static void test_gpu_targets(void **state) {
+  (void)state;
+  fixture f = open_text(mix_text);
+  expect_emitted(&f, "cuda:sm_80", "cuda", "for sm_80");
+  expect_emitted(&f, "cuda:90a", "cuda", "for sm_90a");
+  expect_emitted(&f, "cuda-emu:9.0", "cuda", "for sm_90");
+  expect_emitted(&f, "cuda-emu", "report", "architecture: sm_90, the default without a GPU");
+  expect_emitted(&f, "cuda:sm_120", "graph", "kernel = 0");
+  expect_emitted(&f, "cuda:sm_120", "kernel", "kernel @mix");
+
+  typedef fathom_compile_options given;
+  expect_refused(&f, (given){.target = "cuba"}, "cuda", "did you mean cuda?");
+  expect_refused(&f, (given){.target = "cuda:sm_91"}, "cuda", "unknown GPU architecture 'sm_91'");
+  expect_refused(&f, (given){.target = "cuda:"}, "cuda", "expected one of sm_75");
+  expect_refused(&f, (given){.target = "cpu:sm_90"}, "asm", "the cpu target has no architectures");
+  expect_refused(&f, (given){.target = "cuda", .cpu = "znver4"}, "cuda", "compiles for no CPU");
+  expect_refused(&f, (given){.target = "cuda", .sanitize = 1}, "cuda", "use the target cuda-emu");
+  expect_refused(&f, (given){.target = "cuda"}, "llvm", "use the target cpu");
+  expect_refused(&f, (given){.target = "cuda-emu"}, "ptx", "use the target cuda");
+  expect_refused(&f, (given){.target = "cpu"}, "cubin", "use the target cuda");
+  expect_refused(&f, (given){.target = "cuda"}, "cudda", "did you mean cuda?");
+
+  fathom_optimize_options passes = FATHOM_INIT(passes);
+  fathom_text text;
+  passes.target = "cuda:sm_90";
+  assert_ok(fathom_optimize(f.context, f.graph, &passes, &text, NULL));
+  assert_non_null(strstr(text.data, "kernel = 0"));
+  fathom_text_destroy(&text);
+  passes.target = "gpu";
+  assert_int_equal(fathom_optimize(f.context, f.graph, &passes, &text, NULL), FATHOM_INVALID);
   close_fixture(&f);
 }
 
@@ -695,7 +800,10 @@ static void test_executors_may_be_the_hosts(void **state) {
   assert_ok(fathom_compile(f.context, f.graph, &options, &f.executable));
   mix m;
   int calls = 0;
-  fathom_executor executor = {sizeof executor, &calls, 2, run_backwards};
+  fathom_executor executor = FATHOM_INIT(executor);
+  executor.user = &calls;
+  executor.concurrency = 2;
+  executor.parallel_for = run_backwards;
   make_mix(&m);
   assert_ok(run_with(&f, m.args, MIX_COUNT, &executor));
   assert_mixed(&m);
@@ -750,6 +858,74 @@ static void test_check_on_interp(void **state) {
   assert_true(s.worst == 0.0);
   options.dynamic_size = -1;
   assert_int_equal(fathom_check(f.context, f.graph, &interp, &options, &failures), FATHOM_INVALID);
+  close_fixture(&f);
+}
+
+typedef struct moved {
+  int count;
+  uint64_t read, read_minimum, written, written_minimum;
+} moved;
+
+static void count_traffic(void *user, const fathom_traffic *traffic) {
+  moved *sum = user;
+  sum->count++;
+  sum->read += traffic->read;
+  sum->written += traffic->written;
+  sum->read_minimum += traffic->read_minimum;
+  sum->written_minimum += traffic->written_minimum;
+  assert_true(traffic->read_distinct <= traffic->read);
+  if (strcmp(traffic->name, "bank") == 0) assert_int_equal(traffic->read, 3 * 9 * 24 * 2);
+}
+
+// Each source is read once, each result written once; the vectors are read again for each row.
+static void test_check_on_the_emulator(void **state) {
+  (void)state;
+  fixture f = open_text(site_text);
+  moved sum = {0};
+  fathom_check_options options = FATHOM_INIT(options);
+  options.dynamic_size = 9;
+  options.traffic = count_traffic;
+  options.user = &sum;
+  uint32_t failures = 7;
+  assert_ok(fathom_graph_bind(f.graph, "D", 24));
+  assert_ok(fathom_check(f.context, f.graph, &emulator, &options, &failures));
+  assert_int_equal(failures, 0);
+  assert_int_equal(sum.count, 7);
+  assert_int_equal(sum.read_minimum, (3 + 2) * 9 * 24 * 2 + 2 * 24 * 4);
+  assert_int_equal(sum.read, (3 + 2) * 9 * 24 * 2 + 9 * 2 * 24 * 4);
+  assert_int_equal(sum.written, 2 * 9 * 24 * 2);
+  assert_int_equal(sum.written_minimum, sum.written);
+
+  fathom_bench_result result = FATHOM_INIT(result);
+  assert_ok(fathom_compile(f.context, f.graph, &emulator, &f.executable));
+  assert_int_equal(fathom_bench(f.context, f.graph, f.executable, NULL, &result),
+                   FATHOM_UNSUPPORTED);
+  assert_says("the times of the emulator say nothing about a GPU");
+  close_fixture(&f);
+}
+
+// Kernels for a GPU have no pointer for each number of a vector: its slices must be one tensor in
+// effect.
+static void test_slices_on_the_emulator(void **state) {
+  (void)state;
+  fixture f = compile_text("graph @dots(%w: f32[N=3], %x: f32[T, N]) {\n"
+                           "  %y = dot %w, %x over N : f32[T]\n  return %y\n}\n");
+  float numbers[] = {3.0f, 0.0f, 2.0f, 7.0f, 1.0f, 5.0f}, x[] = {1.0f, 10.0f, 100.0f}, y = 0.0f;
+  int64_t x_shape[] = {1, 3}, y_shape[] = {1};
+  DLTensor w[3], x_tensor = tensor_of(x, 2, x_shape, NULL),
+                 y_tensor = tensor_of(&y, 1, y_shape, NULL);
+  const DLTensor *slices[] = {&w[0], &w[1], &w[2]};
+  for (int i = 0; i < 3; i++)
+    w[i] = tensor_of(&numbers[4 - 2 * i], 0, NULL, NULL);
+  const fathom_arg args[] = {{.name = "w", .slices = slices, .slice_count = 3},
+                             {.name = "x", .tensor = &x_tensor},
+                             {.name = "y", .tensor = &y_tensor}};
+  assert_ok(run_with(&f, args, 3, NULL));
+  assert_true(y == 321.0f);
+  w[2].data = &numbers[5];
+  assert_int_equal(run_with(&f, args, 3, NULL), FATHOM_UNSUPPORTED);
+  assert_says("%w: its slices lie at uneven distances, which kernels of the cuda-emu target");
+  assert_says("give it as one tensor");
   close_fixture(&f);
 }
 
@@ -818,7 +994,7 @@ static void test_cpu_target(void **state) {
   fathom_status status = fathom_compile(f.context, f.graph, &cpu, &f.executable);
   if (status == FATHOM_UNSUPPORTED) {
     assert_says("libfathom-cpu.so");
-    assert_says("hint: install LLVM 19");
+    assert_says("LLVM 19");
   } else {
     assert_ok(status);
   }
@@ -826,20 +1002,11 @@ static void test_cpu_target(void **state) {
   if (status == FATHOM_UNSUPPORTED) skip();
 }
 
-static bool cpu_is_there(void) {
-  fathom_context *context;
-  fathom_text info;
-  if (fathom_context_create(NULL, &context) != FATHOM_OK) return false;
-  bool there = fathom_info(context, &info) == FATHOM_OK && strstr(info.data, "targets: cpu");
-  fathom_text_destroy(&info);
-  fathom_context_destroy(context);
-  return there;
-}
-
 int main(void) {
   const struct CMUnitTest objects[] = {
       cmocka_unit_test(test_versions_and_names),
       cmocka_unit_test(test_options_have_sizes),
+      cmocka_unit_test(test_structs_of_the_first_version),
       cmocka_unit_test(test_null_arguments_are_refused),
       cmocka_unit_test(test_parse_reports_everything),
       cmocka_unit_test(test_long_errors_are_cut),
@@ -849,6 +1016,7 @@ int main(void) {
       cmocka_unit_test(test_optimize_prints_and_parses_back),
       cmocka_unit_test(test_pass_list),
       cmocka_unit_test(test_emit_and_targets),
+      cmocka_unit_test(test_gpu_targets),
       cmocka_unit_test(test_info),
       cmocka_unit_test(test_dlpack_versioned),
       cmocka_unit_test(test_check_on_interp),
@@ -862,16 +1030,32 @@ int main(void) {
       cmocka_unit_test(test_run_with_no_rows),
       cmocka_unit_test(test_run_refuses_names),
       cmocka_unit_test(test_run_refuses_tensors),
-      cmocka_unit_test(test_run_binds_many),
       cmocka_unit_test(test_run_returns_a_parameter),
       cmocka_unit_test(test_run_low_precision),
+      cmocka_unit_test(test_threads_share_context_and_executable),
+  };
+  // Targets whose runs are the host's work, done by an executor.
+  const struct CMUnitTest host_runs[] = {
+      cmocka_unit_test(test_run_binds_many),
       cmocka_unit_test(test_executors_are_checked),
       cmocka_unit_test(test_executors_may_be_the_hosts),
-      cmocka_unit_test(test_threads_share_context_and_executable),
+  };
+  const struct CMUnitTest emulated[] = {
+      cmocka_unit_test(test_check_on_the_emulator),
+      cmocka_unit_test(test_slices_on_the_emulator),
   };
   int failed = cmocka_run_group_tests_name("objects", objects, NULL, NULL);
   failed += cmocka_run_group_tests_name("runs on interp", runs, NULL, NULL);
+  failed += cmocka_run_group_tests_name("more runs on interp", host_runs, NULL, NULL);
   target = &cpu;
-  if (cpu_is_there()) failed += cmocka_run_group_tests_name("runs on cpu", runs, NULL, NULL);
+  if (is_there("cpu")) {
+    failed += cmocka_run_group_tests_name("runs on cpu", runs, NULL, NULL);
+    failed += cmocka_run_group_tests_name("more runs on cpu", host_runs, NULL, NULL);
+  }
+  target = &emulator;
+  if (is_there("cuda-emu")) {
+    failed += cmocka_run_group_tests_name("runs on cuda-emu", runs, NULL, NULL);
+    failed += cmocka_run_group_tests_name("emulator", emulated, NULL, NULL);
+  }
   return failed;
 }

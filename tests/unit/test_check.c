@@ -138,7 +138,7 @@ static fathom_status chunk_case_body(api_call *call, void *opaque) {
   assert_int_equal(c.chunk_rows, ROWS); // so few fit at once
   c.chunk_rows = frame->chunk_rows;
   fill_all(&c, 0);
-  assert_int_equal(run_once(&c), FATHOM_OK);
+  assert_int_equal(run_once(&c, 0, NULL), FATHOM_OK);
   if (frame->harmed_row != UNHARMED) {
     rt_tensor row = api_tensor_part(&c.places[c.param_count].tensor, 0, frame->harmed_row, 1);
     api_tensor_clear(&row, 0);
@@ -219,6 +219,7 @@ static fathom_status surroundings_body(api_call *call, void *opaque) {
   ir_graph *graph = api_graph_open(call, f->graph);
   checker c = {
       .call = call,
+      .executable = f->executable,
       .options = &options,
       .graph = graph,
       .sizes = api_axis_sizes(&call->arena, graph, 4),

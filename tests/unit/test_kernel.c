@@ -10,14 +10,22 @@
 
 // ---- schedules ----------------------------------------------------------------------------------
 
+enum { CPU = 1, CUDA = 2, BOTH = 3 };
+
 static const struct {
+  uint32_t machines;
   const char *name;
   int64_t low, high, initial;
 } knobs[] = {
-#define KNOB(name, low, high, initial, summary) {#name, low, high, initial},
+#define KNOB(machines, name, low, high, initial, summary) {machines, #name, low, high, initial},
 #include "ir/schedule.def"
 #undef KNOB
 };
+
+// A machine that has the knob.
+static kir_machine machine_of(size_t knob) {
+  return knobs[knob].machines & CPU ? KIR_CPU : KIR_CUDA;
+}
 enum { KNOB_COUNT = sizeof knobs / sizeof knobs[0] };
 
 static const char *printed(const kir_schedule *schedule) {
@@ -31,7 +39,8 @@ static void test_every_knob_round_trips(void **state) {
   for (size_t i = 0; i < KNOB_COUNT; i++) {
     int64_t numbers[] = {knobs[i].low, knobs[i].high, knobs[i].initial};
     for (size_t j = 0; j < 3; j++) {
-      kir_schedule schedule = kir_schedule_default(), again = kir_schedule_default();
+      kir_schedule schedule = kir_schedule_default(machine_of(i)), again = schedule;
+      if (strcmp(knobs[i].name, "residency") == 0) schedule.load = again.load = 1;
       base_str text = base_str_format(&arena, "%s=%lld", knobs[i].name, (long long)numbers[j]);
       assert_clean(kir_schedule_parse(text.data, &schedule, &diag));
       assert_non_null(strstr(printed(&schedule), text.data));
@@ -45,7 +54,7 @@ static void test_knobs_out_of_range(void **state) {
   (void)state;
   for (size_t i = 0; i < KNOB_COUNT; i++)
     for (int j = 0; j < 2; j++) {
-      kir_schedule schedule = kir_schedule_default(), before = schedule;
+      kir_schedule schedule = kir_schedule_default(machine_of(i)), before = schedule;
       int64_t number = j ? knobs[i].high + 1 : knobs[i].low - 1;
       base_str text = base_str_format(&arena, "%s=%lld", knobs[i].name, (long long)number);
       base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
@@ -79,7 +88,7 @@ static void test_bad_schedules(void **state) {
       {"unroll=2,", "'' is not key=value", 1},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    kir_schedule schedule = kir_schedule_default(), before = schedule;
+    kir_schedule schedule = kir_schedule_default(KIR_CPU), before = schedule;
     base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
     assert_false(kir_schedule_parse(wrong[i].text, &schedule, &diag));
     assert_memory_equal(&schedule, &before, sizeof schedule);
@@ -92,7 +101,7 @@ static void test_bad_schedules(void **state) {
 
 static void test_schedules_add_up(void **state) {
   (void)state;
-  kir_schedule schedule = kir_schedule_default();
+  kir_schedule schedule = kir_schedule_default(KIR_CPU);
   assert_clean(kir_schedule_parse("", &schedule, &diag));
   assert_clean(kir_schedule_parse("unroll=2,rows=7", &schedule, &diag));
   assert_clean(kir_schedule_parse("vector=8,unroll=3", &schedule, &diag));

@@ -1,0 +1,82 @@
+"""What the check matrix knows of each target: factors of its own, the size of its cells, and the strategies of a GPU.
+"""
+
+import re
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    name: str
+    seeds: int
+    largest: int  # elements of the largest value, N * T * D * S
+    larger: int
+    factors: dict  # beside those of all targets
+    strategies: list = []  # the values of the factor "schedule"
+
+
+class Strategy(NamedTuple):
+    schedule: str
+    sign: str  # what the text of a kernel has, or with a leading ! has not, when the strategy is at work
+    variants: int  # at least so many of them it must be at work on
+
+
+STRATEGIES = [
+    Strategy("", r"_held\[", 0),
+    Strategy("residency=0", r"!_held\[", 0),
+    Strategy("team=64,working=200,source_tile=2", "in tiles of up to", 0),
+    Strategy("team=64,working=200,online=0,persistent=0", "!in tiles of up to", 0),
+    Strategy("load=1,stages=2", r"fm_copy_wait<1>", 0),
+    Strategy("load=1,residency=2", r"fm_copy_wait<0>", 0),
+    Strategy("load=2,residency=2,stages=2", r"fm_bulk_copy", 0),
+    Strategy("split=2,cluster=1", r"fm_cluster_totals", 0),
+    Strategy("split=3,cluster=0", r"_step2\(", 0),
+    Strategy("teams=2,team=64", r"fm_thread\(\) / 64", 0),
+    Strategy("team=32,blocks=8,access=4", r"__launch_bounds__\(32, 8\)", 0),
+    Strategy("logits=1", r"fm_mma_", 0),
+    Strategy("logits=2", r"const product =", 0),
+]
+
+# How a strategy that does not apply is refused.
+REFUSALS = [
+    r"kernel @[\w.]+ needs \d+ bytes of shared memory for a block, but a block of sm_\d+ has at most \d+",
+    r"kernel @[\w.]+ reads %[\w.]+ at other elements than it was computed at, so its rows cannot be split over blocks",
+    r"kernel @[\w.]+ sums too many sources and queries of a row up together to be split over launches",
+    r"kernel @[\w.]+ needs more launches than \d+ to be split without clusters",
+    r"@\w+ has no logits for logits=[12]: ",
+]
+
+TARGETS = {
+    target.name: target
+    for target in [
+        Target("cpu", 1, 1_000_000, 8_000_000, {
+            "cpu": ["host", "x86-64-v3", "x86-64"],
+            "schedule": [
+                "",
+                "lanes=1",
+                "vector=1,unroll=1,source_tile=4,query_tile=3,mix_unroll=3,prefetch=0,overlap=0,pair=0,stream=0,rows=1",
+                "lanes=1,vector=4,unroll=3,source_tile=16,query_tile=32,mix_unroll=64,rows=7,prefetch=8",
+            ],
+        }),
+        Target("cuda-emu", 10, 100_000, 1_000_000, {"schedule": [strategy.schedule for strategy in STRATEGIES]},
+               STRATEGIES),
+    ]
+}
+
+
+def is_refusal(output):
+    return any(re.search("error: " + sentence, output) for sentence in REFUSALS)
+
+
+def is_at_work(strategy, text):
+    """Whether the text of a kernel shows the strategy."""
+    absent = strategy.sign.startswith("!")
+    return (re.search(strategy.sign.lstrip("!"), text) is None) == absent
+
+
+def forms_of(text, wide):
+    """Of a file of kernels the text of each in the form for wide accesses, or in that for any strides."""
+    forms = {}
+    for part in text.split("\n// ---- kernel @")[1:]:
+        name, any_strides = re.match(r"([\w.]+)(, for any strides)?\n", part).groups()
+        forms.setdefault(name, {})[bool(any_strides)] = part
+    return "\n".join(parts.get(not wide) or parts[True] for parts in forms.values())
