@@ -1,4 +1,7 @@
 // bench: an executable beside what this machine can do with the same reads and writes, in one run.
+//
+// Where runs are to find the caches cold, every tensor is there several times, and each run takes the
+// next set of them.
 #include <string.h>
 
 #include "api/api.h"
@@ -16,6 +19,15 @@ static double next_value(void *state) {
   return (double)(int32_t)(*bits >> 32) * 0x1p-31;
 }
 
+typedef struct bench_tensor {
+  const char *name; // for messages
+  rt_tensor tensor;
+  DLTensor dlpack; // the same, in the set of the next run
+  char *memory;    // of all sets
+  size_t bytes;    // from one set to the next
+  bool is_input;
+} bench_tensor;
+
 typedef struct bench_frame {
   const fathom_graph *graph;
   const fathom_executable *executable;
@@ -24,7 +36,8 @@ typedef struct bench_frame {
 
   rt_executor executor;
   fathom_executor public_executor;
-  uint32_t count;
+  uint32_t count, sets, set; // set: of the next run
+  bench_tensor *tensors;
   fathom_arg *args;
   void *workspace;
   size_t workspace_bytes;
@@ -32,75 +45,125 @@ typedef struct bench_frame {
   fathom_status status; // of the runs: the first that failed
 } bench_frame;
 
-// Dense memory that kernels see, with values when it is an input. That of a device gets the same ones
-// again and again: it may be larger than the host's. NULL: see the call's diag.
-static char *make_memory(api_call *call, const bench_frame *frame, rt_dtype dtype, size_t elements,
-                         bool is_input) {
-  enum { PATTERN = 1 << 24 }; // elements
-  bool apart = api_device_dlpack(frame->executable).device_type != kDLCPU;
-  size_t element = rt_dtype_size(dtype), part = elements;
-  if (apart && part > PATTERN) part = PATTERN;
-  rt_tensor host = {.dtype = dtype, .rank = 1, .shape = {(int64_t)part}, .strides = {1}};
-  if (!apart || is_input) host.data = api_alloc_aligned(&call->arena, part * element);
-  char *seen = api_device_mirror(call, frame->executable, host.data, elements * element);
-  if (seen == NULL || !is_input) return seen;
-  uint64_t state = UINT64_C(0x2545f4914f6cdd1d) + frame->count;
-  api_tensor_fill(&host, next_value, &state);
-  for (size_t i = 0; i < elements && apart; i += part) {
-    size_t count = elements - i < part ? elements - i : part;
-    if (!api_device_copy(call, frame->executable, seen + i * element, host.data, count * element))
-      return NULL;
-  }
-  return seen;
-}
+// ---- tensors ------------------------------------------------------------------------------------
 
-// A tensor in the layout of the graph. `share` of an input's bytes must be read.
-static fathom_status add_tensor(api_call *call, bench_frame *frame, const ir_node *node,
-                                const int64_t *sizes, bool is_input, double share) {
-  rt_tensor *tensor = base_new(&call->arena, rt_tensor);
-  DLTensor *dlpack = base_new(&call->arena, DLTensor);
+// What a tensor is, without memory. `share` of an input's bytes must be read.
+static fathom_status lay_out(bench_frame *frame, const ir_node *node, const int64_t *sizes,
+                             bool is_input, double share) {
+  enum { UNIT = 256 }; // sets begin at multiples of it
+  bench_tensor *t = &frame->tensors[frame->count];
   size_t elements;
-  if (!api_tensor_layout(node, sizes, 0, tensor, &elements))
-    return api_fail(FATHOM_INVALID, "%%%.*s has more bytes than fit in memory",
-                    BASE_FMT(node->name));
-  tensor->data = make_memory(call, frame, tensor->dtype, elements, is_input);
-  if (tensor->data == NULL) return FATHOM_MEMORY;
-  uint64_t bytes = (uint64_t)api_tensor_count(tensor) * rt_dtype_size(tensor->dtype);
+  *t = (bench_tensor){.name = node->name.data, .is_input = is_input};
+  if (!api_tensor_layout(node, sizes, 0, &t->tensor, &elements))
+    return api_fail(FATHOM_INVALID, "%%%s has more bytes than fit in memory", t->name);
+  t->bytes = (elements * rt_dtype_size(t->tensor.dtype) + UNIT - 1) / UNIT * UNIT;
+  uint64_t moved = (uint64_t)api_tensor_count(&t->tensor) * rt_dtype_size(t->tensor.dtype);
   if (is_input)
-    frame->read_bytes += (uint64_t)(share * (double)bytes);
+    frame->read_bytes += (uint64_t)(share * (double)moved);
   else if (node->op != IR_PARAM) // a returned parameter is a copy that no kernel has to make
-    frame->written_bytes += bytes;
-  *dlpack = api_tensor_dlpack(tensor);
-  dlpack->device = api_device_dlpack(frame->executable);
-  frame->args[frame->count++] = (fathom_arg){.name = node->name.data, .tensor = dlpack};
+    frame->written_bytes += moved;
+  frame->args[frame->count++] = (fathom_arg){.name = t->name, .tensor = &t->dlpack};
   return FATHOM_OK;
 }
 
-static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph *graph) {
+// An input's values: one pattern again and again, where the device's memory may be larger than the
+// host's.
+static bool fill_memory(api_call *call, const bench_frame *frame, const bench_tensor *t, char *host,
+                        size_t filled) {
+  size_t element = rt_dtype_size(t->tensor.dtype), bytes = frame->sets * t->bytes;
+  rt_tensor values = {.dtype = t->tensor.dtype,
+                      .rank = 1,
+                      .shape = {(int64_t)(filled / element)},
+                      .strides = {1},
+                      .data = host};
+  uint64_t state = UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)(t - frame->tensors);
+  api_tensor_fill(&values, next_value, &state);
+  if (!api_device_copy(call, frame->executable, t->memory, host, filled)) return false;
+  for (size_t done = filled; done < bytes; done += filled) {
+    size_t part = bytes - done < filled ? bytes - done : filled;
+    if (!api_device_copy(call, frame->executable, t->memory + done, t->memory, part)) return false;
+  }
+  return true;
+}
+
+static fathom_status give_memory(api_call *call, bench_frame *frame, bench_tensor *t) {
+  enum { PATTERN = 1 << 23 }; // bytes, of every dtype's elements
+  bool apart = api_device_dlpack(frame->executable).device_type != kDLCPU;
+  size_t bytes, filled;
+  if (__builtin_mul_overflow(frame->sets, t->bytes, &bytes))
+    return api_fail(FATHOM_INVALID, "%%%s has more bytes than fit in memory", t->name);
+  filled = apart && bytes > PATTERN ? PATTERN : bytes;
+  char *host = NULL;
+  if (!apart || t->is_input) host = api_alloc_aligned(&call->arena, filled);
+  t->memory = api_device_mirror(call, frame->executable, host, bytes);
+  if (t->memory == NULL) return FATHOM_MEMORY; // and the reason is in the call's diag
+  if (t->is_input && !fill_memory(call, frame, t, host, filled)) return FATHOM_INTERNAL;
+  t->tensor.data = t->memory;
+  t->dlpack = api_tensor_dlpack(&t->tensor);
+  t->dlpack.device = api_device_dlpack(frame->executable);
+  return FATHOM_OK;
+}
+
+// ---- before measuring ---------------------------------------------------------------------------
+
+static fathom_status lay_out_all(api_call *call, bench_frame *frame, const ir_graph *graph) {
   int64_t rows = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : DEFAULT_ROWS;
   const int64_t *sizes = api_axis_sizes(&call->arena, graph, rows);
   uint32_t results = graph->results.count;
   fathom_status status = FATHOM_OK;
   frame->args = base_new_array(&call->arena, fathom_arg, graph->param_count + results);
+  frame->tensors = base_new_array(&call->arena, bench_tensor, graph->param_count + results);
   for (uint32_t i = 0; i < graph->param_count && status == FATHOM_OK; i++)
-    status = add_tensor(call, frame, ir_node_of(graph, (ir_value){i}), sizes, true,
-                        ir_share_read(graph, (ir_value){i}));
+    status = lay_out(frame, ir_node_of(graph, (ir_value){i}), sizes, true,
+                     ir_share_read(graph, (ir_value){i}));
   for (uint32_t i = 0; i < results && status == FATHOM_OK; i++)
-    status = add_tensor(call, frame, ir_node_of(graph, graph->results.data[i]), sizes, false, 1);
+    status = lay_out(frame, ir_node_of(graph, graph->results.data[i]), sizes, false, 1);
+  if (status == FATHOM_OK && frame->read_bytes + frame->written_bytes == 0)
+    return api_fail(FATHOM_INVALID, "graph @%s moves no bytes at these sizes: nothing to measure",
+                    frame->executable->graph_name);
+  return status;
+}
+
+static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph *graph) {
+  fathom_status status = lay_out_all(call, frame, graph);
+  rt_device *device = api_executable_device(frame->executable);
+  frame->sets = 1;
+  if (frame->result.cache == FATHOM_CACHE_COLD && device != NULL)
+    frame->sets = tune_cold_sets(device, frame->read_bytes + frame->written_bytes);
+  for (uint32_t i = 0; i < frame->count && status == FATHOM_OK; i++)
+    status = give_memory(call, frame, &frame->tensors[i]);
+  if (status == FATHOM_OK)
+    status = fathom_workspace_size(frame->executable, frame->args, frame->count,
+                                   &frame->public_executor, &frame->workspace_bytes);
   if (status != FATHOM_OK) return status;
-  status = fathom_workspace_size(frame->executable, frame->args, frame->count,
-                                 &frame->public_executor, &frame->workspace_bytes);
-  if (status != FATHOM_OK) return status;
-  frame->workspace =
-      make_memory(call, frame, RT_F32, frame->workspace_bytes / sizeof(float) + 1, false);
+  void *host = NULL; // where that is what kernels see
+  if (api_device_dlpack(frame->executable).device_type == kDLCPU)
+    host = api_alloc_aligned(&call->arena, frame->workspace_bytes);
+  frame->workspace = api_device_mirror(call, frame->executable, host, frame->workspace_bytes);
   return frame->workspace != NULL ? FATHOM_OK : FATHOM_MEMORY;
 }
 
+// ---- measuring ----------------------------------------------------------------------------------
+
 static void run_once(void *user) {
   bench_frame *frame = user;
+  for (uint32_t i = 0; i < frame->count && frame->sets > 1; i++)
+    frame->tensors[i].dlpack.data = frame->tensors[i].memory + frame->set * frame->tensors[i].bytes;
+  frame->set = (frame->set + 1) % frame->sets;
   fathom_status status = fathom_run(frame->executable, frame->args, frame->count, frame->workspace,
                                     frame->workspace_bytes, &frame->public_executor);
   if (frame->status == FATHOM_OK) frame->status = status;
+}
+
+static base_status measure(api_call *call, bench_frame *frame, tune_comparison *measured) {
+  double seconds = frame->options->seconds > 0 ? frame->options->seconds : default_seconds;
+  rt_device *device = api_executable_device(frame->executable);
+  tune_work work = {run_once, frame};
+  if (device == NULL)
+    return tune_measure_interleaved(work, &frame->executor, frame->read_bytes, frame->written_bytes,
+                                    seconds, measured);
+  return tune_measure_device(device, work, frame->sets, frame->read_bytes + frame->written_bytes,
+                             seconds, measured, &call->diag);
 }
 
 static fathom_status bench_body(api_call *call, void *opaque) {
@@ -111,21 +174,12 @@ static fathom_status bench_body(api_call *call, void *opaque) {
   if (status != FATHOM_OK) return status;
   run_once(frame); // a run that is refused is not measured
   if (frame->status != FATHOM_OK) return frame->status;
-  if (frame->read_bytes + frame->written_bytes == 0)
-    return api_fail(FATHOM_INVALID, "graph @%s moves no bytes at these sizes: nothing to measure",
-                    frame->executable->graph_name);
-  double seconds = frame->options->seconds > 0 ? frame->options->seconds : default_seconds;
-  rt_device *device = api_executable_device(frame->executable);
-  tune_work work = {run_once, frame};
   tune_comparison measured;
-  base_status timing =
-      device != NULL ? tune_measure_device(device, work, frame->read_bytes + frame->written_bytes,
-                                           seconds, &measured, &call->diag)
-                     : tune_measure_interleaved(work, &frame->executor, frame->read_bytes,
-                                                frame->written_bytes, seconds, &measured);
+  base_status timing = measure(call, frame, &measured);
   if (frame->status != FATHOM_OK) return frame->status;
   if (timing != BASE_OK)
     return api_fail((fathom_status)timing, "measuring failed: %s", base_status_text(timing));
+  bool on_device = api_executable_device(frame->executable) != NULL;
   frame->result = (fathom_bench_result){
       .median_us = measured.kernel.median * 1e6,
       .minimum_us = measured.kernel.minimum * 1e6,
@@ -135,8 +189,27 @@ static fathom_status bench_body(api_call *call, void *opaque) {
       .ceiling_gb_s = measured.ceiling.gb_s,
       .of_ceiling = measured.gb_s / measured.ceiling.gb_s,
       .runs = measured.kernel.runs,
-      .threads = device != NULL ? 0 : frame->executor.concurrency,
+      .threads = on_device ? 0 : frame->executor.concurrency,
+      .batch = on_device ? measured.batch : 0,
+      .cache = frame->result.cache,
+      .launch_us = measured.launch_seconds * 1e6,
   };
+  return FATHOM_OK;
+}
+
+// What the runs are to find in the caches.
+static fathom_status choose_cache(const fathom_executable *executable,
+                                  const fathom_bench_options *options, fathom_cache *out) {
+  bool on_device = executable->kind == API_CUDA;
+  *out = options->cache;
+  if (*out == FATHOM_CACHE_DEFAULT) *out = on_device ? FATHOM_CACHE_COLD : FATHOM_CACHE_WARM;
+  if (*out != FATHOM_CACHE_WARM && *out != FATHOM_CACHE_COLD)
+    return api_fail(FATHOM_INVALID, "'cache' is %d, which is no fathom_cache", (int)*out);
+  if (*out == FATHOM_CACHE_COLD && !on_device)
+    return api_fail(FATHOM_UNSUPPORTED,
+                    "the %s target is measured with warm caches only\n"
+                    "  hint: more rows than the caches hold come from memory",
+                    api_targets[executable->kind].name);
   return FATHOM_OK;
 }
 
@@ -158,6 +231,8 @@ fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
   if (options.dynamic_size < 0 || !(options.seconds >= 0))
     return api_fail(FATHOM_INVALID, "'dynamic_size' and 'seconds' must be 0 or more");
   bench_frame frame = {.graph = graph, .executable = executable, .options = &options};
+  status = choose_cache(executable, &options, &frame.result.cache);
+  if (status != FATHOM_OK) return status;
   status = API_STRUCT_OUT(result, frame.result,
                           fathom_bench_result); // refused before two seconds of work
   if (status != FATHOM_OK) return status;

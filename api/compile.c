@@ -176,6 +176,29 @@ static rt_device *open_device(api_call *call, api_request *request, fathom_execu
   return device;
 }
 
+static bool compile_and_load(api_call *call, const cg_target *target, const ir_graph *fused,
+                             const cg_options *options, rt_device *device,
+                             fathom_executable *executable) {
+  executable->artefact = target->compile(&call->arena, fused, options, &call->diag);
+  if (executable->artefact == NULL) return false;
+  executable->program = executable->artefact->program;
+  return device == NULL || rt_device_load(device, executable->artefact->device, &executable->loaded,
+                                          &call->diag) == BASE_OK;
+}
+
+// Code from the cache that the device does not take, neither as machine code nor as PTX, is made
+// again: it may be damaged in a way its digest does not show, or be meant for another driver.
+static bool retry_without_cache(api_call *call, const cg_target *target, const ir_graph *fused,
+                                const cg_options *options, rt_device *device,
+                                fathom_executable *executable, const base_diag *before) {
+  cg_options fresh = *options;
+  fresh.cache_directory = "";
+  call->diag = *before;
+  executable->artefact->release(executable->artefact);
+  executable->artefact = NULL;
+  return compile_and_load(call, target, fused, &fresh, device, executable);
+}
+
 // False: see the call's diag.
 static bool compile_kernels(api_call *call, const ir_graph *fused, api_request *request,
                             fathom_executable *executable) {
@@ -187,11 +210,11 @@ static bool compile_kernels(api_call *call, const ir_graph *fused, api_request *
     if (device == NULL) return false;
   }
   base_defer(&executable->arena, release_code, executable); // before there is anything to leak
-  executable->artefact = target->compile(&call->arena, fused, &request->cg, &call->diag);
-  if (executable->artefact == NULL) return false;
-  executable->program = executable->artefact->program;
-  return device == NULL || rt_device_load(device, executable->artefact->device, &executable->loaded,
-                                          &call->diag) == BASE_OK;
+  base_diag before = call->diag;
+  if (compile_and_load(call, target, fused, &request->cg, device, executable)) return true;
+  bool cached = executable->artefact != NULL && request->cg.cache_directory[0] != 0;
+  return cached && device != NULL && call->diag.status == BASE_UNSUPPORTED &&
+         retry_without_cache(call, target, fused, &request->cg, device, executable, &before);
 }
 
 // What binding by name looks through: inputs, then outputs.

@@ -30,6 +30,8 @@ GROWN(fathom_compile_options, sanitize);
 GROWN(fathom_executable_info, arch);
 GROWN(fathom_executor, stream);
 GROWN(fathom_check_options, traffic);
+GROWN(fathom_bench_options, cache);
+GROWN(fathom_bench_result, batch);
 
 #define TEXT_OF(number) #number
 #define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)

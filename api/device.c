@@ -37,11 +37,10 @@ bool api_device_ordinal(api_call *call, uint32_t *ordinal) {
   return false;
 }
 
-// What is known of the GPU that stands for an architecture. Where none does, the architecture's
-// limits are kept and the number of multiprocessors, which decides nothing but the size of
-// persistent grids, is that of a small one.
+// The architecture's limits, and a GPU so small that the blocks of a persistent grid, of which as
+// many are launched as it runs at once, work on several rows each even when a test has few.
 static rt_device_facts emulated_facts(const char *name) {
-  enum { SMALL_GPU = 16 };
+  enum { MULTIPROCESSORS = 3, BLOCKS = 1 };
   cuda_arch arch;
   rt_device_facts facts = {0};
   if (!cuda_arch_find(name, &arch)) return facts; // not a name that api_target_parse gives
@@ -49,10 +48,10 @@ static rt_device_facts emulated_facts(const char *name) {
   facts = (rt_device_facts){
       .major = arch.capability / 10,
       .minor = arch.capability % 10,
-      .multiprocessors = gpu != NULL ? gpu->multiprocessors : SMALL_GPU,
+      .multiprocessors = MULTIPROCESSORS,
       .threads_per_block = arch.threads_per_block,
       .threads_per_multiprocessor = arch.threads,
-      .blocks_per_multiprocessor = arch.blocks,
+      .blocks_per_multiprocessor = BLOCKS,
       .registers_per_multiprocessor = arch.registers,
       .shared_per_block = arch.shared_per_block,
       .shared_per_multiprocessor = arch.shared_bytes,

@@ -4,7 +4,7 @@
 
 #include "api/api.h"
 #include "codegen/cuda/nvrtc.h"
-#include "codegen/emulator/emu.h"
+#include "codegen/emulator/emulator.h"
 #include "runtime/cuda/cublaslt.h"
 #include "runtime/cuda/driver.h"
 
@@ -93,14 +93,12 @@ static void describe_cublaslt(api_call *call, base_text *text) {
 }
 
 static bool describe_emulator(api_call *call, base_text *text) {
-  emu_reason reason;
-  char *compiler = emu_find_compiler(NULL, &reason);
-  if (compiler == NULL) {
-    report_missing(text, base_str_format(&call->arena, "%s; %s", reason.text, reason.hint));
+  base_str path, why;
+  if (!emu_compiler(&call->arena, &path, &why)) {
+    report_missing(text, why);
     return false;
   }
-  base_text_printf(text, "cuda-emu: kernels are compiled by %s\n", compiler);
-  free(compiler);
+  base_text_printf(text, "cuda-emu: kernels are compiled by %.*s\n", BASE_FMT(path));
   return true;
 }
 

@@ -362,10 +362,10 @@ static bool has_own_rows(const pass_lowering *lowering, const kir_arg *arg,
   return !lowering->kernel->axes[lane.index].factor_count && mapped_alike(lowering->kernel, lane);
 }
 
-// Used twice, or on its way through shared memory, which is free again once it is in registers.
+// Used by more than one sweep.
 static bool wants_to_stay(const pass_lowering *lowering, const kir_arg *arg,
                           const reading *reading) {
-  return has_own_rows(lowering, arg, reading) && (reading->sweeps > 1 || arg->staged);
+  return has_own_rows(lowering, arg, reading) && reading->sweeps > 1;
 }
 
 // Rows that a thread reads at its own elements only can come to shared memory ahead of their use.

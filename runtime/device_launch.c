@@ -175,6 +175,20 @@ static size_t fill_parameters(const launcher *l, const rt_kernel *kernel, void *
   return (size_t)((char *)(sizes + kernel->row_count + 1) - (char *)fields);
 }
 
+// A list of slices that the code does not take as one: it knows strides only.
+static bool slices_fit(const launcher *l, const rt_kernel *kernel) {
+  for (uint32_t i = 0; i < kernel->arg_count; i++) {
+    const rt_slot *slot = &l->bound.program->slots[kernel->args[i].slot];
+    rt_tensor tensor = rt_plan_tensor(&l->bound, kernel->args[i].slot);
+    if (!tensor.slices || tensor.shape[0] <= 1 || kernel->args[i].pointer_count > 1) continue;
+    base_error(l->diag, nowhere, "%%%s: kernels on a device take it as one tensor, not as a list",
+               slot->name);
+    base_hint(l->diag, "copy its %lld slices together", (long long)tensor.shape[0]);
+    return false;
+  }
+  return true;
+}
+
 // ---- grids --------------------------------------------------------------------------------------
 
 static int64_t count_rows(const launcher *l, const rt_kernel *kernel) {
@@ -298,6 +312,7 @@ static base_status launch_one(const launcher *l, const rt_kernel *kernel, rt_dev
 static base_status run_kernel(const launcher *l, uint32_t index, char *workspace) {
   const rt_kernel *kernel = &l->bound.program->kernels[index];
   if (count_rows(l, kernel) == 0) return BASE_OK;
+  if (!slices_fit(l, kernel)) return BASE_INVALID;
   uint32_t chosen = choose_form(l, index);
   const rt_form *form = &l->loaded->program->kernels[index].forms[chosen];
   const loaded_form *code = &l->loaded->kernels[index].forms[chosen];

@@ -218,8 +218,9 @@ const cuda_logits *cuda_logits_create(base_arena *arena, const kir_kernel *kerne
   out->dtype = type_of(&t, dot->operands[rows])->dtype;
   out->query_arg = (uint32_t)kernel->values[queries.index].load_arg;
   out->result_arg = (uint32_t)kernel->values[dot - kernel->graph->nodes.data].store_arg;
-  out->parts = out->dtype == IR_F32 || out->dtype == query_dtype ? 1 : 2;
-  out->scaled = out->dtype == IR_F16 && out->parts == 2;
+  bool whole = out->dtype == IR_F32 || out->dtype == query_dtype;
+  out->parts = whole ? 1 : out->dtype == IR_BF16 ? 3 : 2; // bits: 3 * 8, 2 * 11
+  out->scaled = out->dtype == IR_F16 && !whole;
   if (!find_axes(&t, dot, rows) || !trace_sources(&t, dot->operands[rows], dot->over[0]))
     return NULL;
   set_tiles(out, arch);

@@ -28,7 +28,7 @@ typedef struct cuda_logits {
   uint32_t source_count, query_count;
   uint32_t depth; // elements of a row
   const rt_source *sources;
-  uint32_t parts; // numbers that a query is split in: 1 or 2
+  uint32_t parts; // numbers that a query is split in: 1 to 3
   bool scaled;    // by a power of two
   // Tensor cores (prelude_logits.cuh): a block has `warps` warps of 16 * row_tiles rows and
   // 8 * query_tiles queries; there are `groups` of so many queries.

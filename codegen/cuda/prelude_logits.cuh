@@ -2,20 +2,16 @@
 // z[m, s] = sum over k of v[m, k] w[s, k]: rows v, one for each pair of a source and a token, in T,
 // which is bf16 or f16; queries w in f32.
 //
-// A query is split in two numbers of type T, w = high + low, which leaves out 2^-17 of it at most;
-// products with v are then exact, and summed in f32. f16 has not the exponents for that, so there
-// queries are scaled by a power of two first, which the sums are freed of in the end. Queries that
-// are in T already are one part.
+// A query is split in parts of type T whose sum it is: three of bf16, two of f16, which leave out
+// 2^-22 of it at most. Products with v are then exact, and summed in f32. f16 has not the exponents
+// for that, so there queries are scaled by a power of two first, which the sums are freed of in the
+// end. Queries that are in T already are one part.
 
 #define FM_METHOD __device__ __forceinline__ // a function in a struct; the emulator has the words too
 
 // -- splitting
 
-// high + low is x but for the last bits. What is not finite is in `high` alone.
-template <class T> FM_DEVICE void fm_split(float x, float &high, float &low) {
-  high = fm_round<T>(x);
-  low = high - high == 0 ? x - high : 0;
-}
+FM_DEVICE bool fm_is_finite(float x) { return x - x == 0; }
 
 // The power of two that brings `largest` to 2^13 up to 2^14; 1 for 0, infinity and NaN.
 FM_DEVICE float fm_half_scale(float largest) {
@@ -51,16 +47,24 @@ FM_DEVICE void fm_split_query(const W *from, int depth, int padded, TO to, float
     if (fm_thread() == 0) fm_store_kept(unscale, fm_unscale(scale));
   }
   for (int k = 8 * fm_thread(); k < padded; k += 8 * THREADS) {
-    float x[8] = {}, part[2][8];
-    if (from && k < depth) fm_load_row<fm_coherent>(x, from + k);
+    float rest[8] = {};
+    if (from && k < depth) fm_load_row<fm_coherent>(rest, from + k);
 #pragma unroll
-    for (int i = 0; i < 8; i++) fm_split<T>(x[i] * scale, part[0][i], part[1][i]);
+    for (int i = 0; i < 8; i++) rest[i] *= scale;
 #pragma unroll
-    for (int i = 0; i < PARTS; i++) fm_store_row<true>(to.at(i, k), part[i]);
+    for (int p = 0; p < PARTS; p++) {
+      float part[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        part[i] = fm_round<T>(rest[i]);
+        rest[i] = fm_is_finite(part[i]) ? rest[i] - part[i] : 0; // what is not is in the first
+      }
+      fm_store_row<true>(to.at(p, k), part);
+    }
   }
 }
 
-// Query `query` of QUERIES as a library takes them: rows, first all the high parts, then the low.
+// Query `query` of QUERIES as a library takes them: rows, all the first parts, then the second.
 template <class T, int QUERIES> struct fm_query_rows {
   T *rows;
   int query, depth;
@@ -117,6 +121,7 @@ template <class T, int K, int WARPS, int M, int N, int PARTS, int STAGES> struct
     COPIED = 4 * M, // rows that a thread copies pieces of
     OWNED = 2 * M,  // rows, and queries below, that a thread has sums of
     OWNED_QUERIES = 2 * N,
+    SUMS = PARTS > 1 ? 2 : 1, // of products with first parts, and with the others
     STEPS = (K + 63) / 64,
     ROW_BYTES = 128,
     ROWS_BYTES = ROWS * ROW_BYTES,
@@ -124,7 +129,7 @@ template <class T, int K, int WARPS, int M, int N, int PARTS, int STAGES> struct
     STAGE_BYTES = ROWS_BYTES + QUERIES_BYTES
   };
   const T *row[COPIED]; // where they begin; nullptr: there is none
-  float total[PARTS][M][N][4];
+  float total[SUMS][M][N][4];
 
   FM_METHOD static int copied_row(int i) { return fm_thread() / 8 + i * (THREADS / 8); }
   FM_METHOD static int first_row() { return fm_thread() / 32 * 16 * M; }
@@ -136,10 +141,10 @@ template <class T, int K, int WARPS, int M, int N, int PARTS, int STAGES> struct
 
   // The sum of an owned row and query.
   FM_METHOD float sum(int i, int j) {
-    float high = total[0][i / 2][j / 2][i % 2 * 2 + j % 2];
-    if constexpr (PARTS == 1) return high;
-    // An infinite row times a low part is anything.
-    return high - high == 0 ? high + total[PARTS - 1][i / 2][j / 2][i % 2 * 2 + j % 2] : high;
+    float first = total[0][i / 2][j / 2][i % 2 * 2 + j % 2];
+    float others = total[SUMS - 1][i / 2][j / 2][i % 2 * 2 + j % 2];
+    // An infinite row times the other parts is anything.
+    return PARTS > 1 && fm_is_finite(first) ? first + others : first;
   }
 
   // Begins to copy elements 64 step up to 64 step + 63; nothing behind the last step.
@@ -168,7 +173,7 @@ template <class T, int K, int WARPS, int M, int N, int PARTS, int STAGES> struct
   // Tensor cores cut sums off instead of rounding them, so few go to one sum, and those are added up
   // outside.
   FM_METHOD void multiply(char *stage) {
-    float part[PARTS][M][N][4] = {};
+    float some[SUMS][M][N][4] = {};
     int lane = fm_thread() % 32, piece = lane % 4;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -186,21 +191,21 @@ template <class T, int K, int WARPS, int M, int N, int PARTS, int STAGES> struct
           unsigned a[4] = {upper.word[word], lower.word[word], upper.word[word + 1],
                            lower.word[word + 1]};
           unsigned b[2] = {w.word[word], w.word[word + 1]};
-          fm_multiply<T>(part[n % PARTS][m][n / PARTS], a, b);
+          fm_multiply<T>(some[n % PARTS > 0][m][n / PARTS], a, b);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < PARTS * M * N * 4; i++) {
-      int p = i / (M * N * 4), m = i / (N * 4) % M, n = i / 4 % N;
-      total[p][m][n][i % 4] += part[p][m][n][i % 4];
+    for (int i = 0; i < SUMS * M * N * 4; i++) {
+      int s = i / (M * N * 4), m = i / (N * 4) % M, n = i / 4 % N;
+      total[s][m][n][i % 4] += some[s][m][n][i % 4];
     }
   }
 
   // All sums of the rows set in `row`. A warp that has none of them only copies.
   FM_METHOD void run(char *shared, const char *queries, bool has_rows) {
 #pragma unroll
-    for (int i = 0; i < PARTS * M * N * 4; i++)
+    for (int i = 0; i < SUMS * M * N * 4; i++)
       total[i / (M * N * 4)][i / (N * 4) % M][i / 4 % N][i % 4] = 0;
 #pragma unroll
     for (int step = 0; step < STAGES - 1; step++) copy(shared, queries, step);

@@ -73,6 +73,7 @@ typedef struct text_printer {
   text_index base;
   int64_t count;
   BASE_VECTOR(const char *) names;
+  BASE_VECTOR(const char *) indices;       // names of loop indices, which other loops may take too
   const char **value_names, **place_names; // of each node, when it has one
   const char **arg_names;                  // of each argument
   BASE_VECTOR(int32_t) row_offsets;        // arguments whose row offset has a name in the row scope
@@ -91,6 +92,8 @@ typedef struct text_printer {
 const char *text_name(text_printer *p, base_str wanted);
 const char *text_format(text_printer *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+// base + bytes, or the base alone for 0.
+const char *text_offset(text_printer *p, const char *base, size_t bytes);
 void text_line(text_printer *p, uint32_t scope, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void text_element(text_printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -45,6 +45,29 @@ static void team_barrier(text_printer *p) {
   text_line(p, text_top(p), "fm_barrier(%s, %u);", text_barrier(p), p->kernel->team.threads);
 }
 
+// Where a team's part of an area begins that holds one part for each team.
+static const char *team_area(text_printer *p, const char *base, size_t start, size_t each) {
+  const char *area = text_offset(p, base, start);
+  return p->kernel->team.count > 1 ? text_format(p, "%s + team * %zu", area, each) : area;
+}
+
+static void print_workspace(text_printer *p) {
+  const kir_team *team = &p->kernel->team;
+  const char *base = text_offset(p, "a.workspace", team->prepared_bytes);
+  size_t bytes = team->memory_bytes + team->partial_bytes;
+  if (team->stepped && !p->launch) {
+    text_line(p, 0, "char *const workspace = %s + fm_block() * %zu;", base, bytes);
+    text_line(p, 0, "char *const partials = %s;", text_offset(p, "workspace", team->memory_bytes));
+    text_line(p, 0, "const char *const row_partials = partials - fm_block() %% %u * %zu;", p->split,
+              bytes);
+  } else if (team->memory_bytes && team->count > 1) {
+    text_line(p, 0, "char *const workspace = %s + (fm_block() * %u + team) * %zu;", base,
+              team->count, team->memory_bytes);
+  } else if (team->memory_bytes) {
+    text_line(p, 0, "char *const workspace = %s + fm_block() * %zu;", base, team->memory_bytes);
+  }
+}
+
 static void print_threads(text_printer *p) {
   const kir_team *team = &p->kernel->team;
   size_t scalars = scalars_bytes(team), exchange = team->exchange_bytes;
@@ -62,33 +85,23 @@ static void print_threads(text_printer *p) {
   }
   text_line(p, 0, "const int lane = %s;", team->warp_scalars ? "thread % 32" : "thread");
   text_line(p, 0, "char *const shared = (char *)fm_shared();");
-  const char *number = team->count > 1 ? "team" : "0";
   if (team->scalar_bytes && team->warp_scalars)
     text_line(p, 0,
               "char *const scalars = shared + fm_thread() / 32 * %zu; // a copy for each warp",
               team->scalar_bytes);
   else if (team->scalar_bytes)
-    text_line(p, 0, "char *const scalars = shared + %s * %zu;", number, team->scalar_bytes);
+    text_line(p, 0, "char *const scalars = %s;", team_area(p, "shared", 0, team->scalar_bytes));
   if (exchange)
-    text_line(p, 0, "float *const exchange = (float *)(shared + %zu + %s * %zu);", scalars, number,
-              exchange);
+    text_line(p, 0, "float *const exchange = (float *)(%s);",
+              team_area(p, "shared", scalars, exchange));
+  size_t end = scalars + exchange * team->count;
   if (team->row_bytes)
-    text_line(p, 0, "char *const row_values = shared + %zu + %s * %zu;",
-              scalars + exchange * team->count, number, team->row_bytes);
+    text_line(p, 0, "char *const row_values = %s;", team_area(p, "shared", end, team->row_bytes));
+  end += team->row_bytes * team->count;
   if (team->stage_bytes)
-    text_line(p, 0, "char *const stages = shared + %zu + %s * %zu;",
-              scalars + (exchange + team->row_bytes) * team->count, number,
-              stages_bytes(p->kernel));
-  if (team->stepped && !p->launch) {
-    size_t bytes = team->memory_bytes + team->partial_bytes;
-    text_line(p, 0, "char *const workspace = a.workspace + %zu + fm_block() * %zu;",
-              team->prepared_bytes, bytes);
-    text_line(p, 0, "char *const partials = workspace + %zu;", team->memory_bytes);
-    text_line(p, 0, "const char *const row_partials = partials - fm_block() %% %u * %zu;", p->split,
-              bytes);
-  } else if (team->memory_bytes)
-    text_line(p, 0, "char *const workspace = a.workspace + %zu + (fm_block() * %u + %s) * %zu;",
-              team->prepared_bytes, team->count, number, team->memory_bytes);
+    text_line(p, 0, "char *const stages = %s;",
+              team_area(p, "shared", end, stages_bytes(p->kernel)));
+  print_workspace(p);
 }
 
 // ---- sweeps -------------------------------------------------------------------------------------
@@ -269,6 +282,13 @@ static void print_walk(text_printer *p) {
 
 // ---- stages -------------------------------------------------------------------------------------
 
+static void declare_stage(text_printer *p) {
+  const kir_kernel *kernel = p->kernel;
+  const char *first = text_offset(p, "stages", kernel->schedule.load == 2 ? RING_BYTES : 0);
+  text_line(p, text_top(p), "char *const stage = %s + slot * %zu;", first,
+            kernel->team.stage_bytes);
+}
+
 // Rows are copied to shared memory `stages` rows ahead of their use. With asynchronous copies a
 // thread copies, waits for and reads its own elements, so no barrier is needed; bulk copies are one
 // thread's, and an mbarrier counts their bytes.
@@ -286,8 +306,7 @@ static void print_copies(text_printer *p) {
   }
   text_open(p, text_format(p, "const auto copy_row = [&](long long row, int slot)"));
   p->scopes.data[text_top(p)]->tail = ";";
-  text_line(p, text_top(p), "char *const stage = stages + %d + slot * %zu;", bulk ? RING_BYTES : 0,
-            kernel->team.stage_bytes);
+  declare_stage(p);
   if (bulk) text_line(p, text_top(p), "unsigned long long *const full = ring + slot;");
   text_open(p, bulk ? "if (thread == 0 && row < rows)" : "if (row < rows)");
   set_rows(p);
@@ -302,8 +321,7 @@ static void print_copies(text_printer *p) {
 static void begin_staged_row(text_printer *p) {
   const kir_kernel *kernel = p->kernel;
   bool bulk = kernel->schedule.load == 2;
-  text_line(p, text_top(p), "char *const stage = stages + %d + slot * %zu;", bulk ? RING_BYTES : 0,
-            kernel->team.stage_bytes);
+  declare_stage(p);
   if (bulk)
     text_line(p, text_top(p), "fm_ring_wait(ring + slot, round & 1);");
   else

@@ -318,7 +318,7 @@ static void print_tiles(const logits_text *t, const rt_form *form) {
   end_kernel(t, "");
 }
 
-// Takes the library's products apart: adds the low parts of queries and puts logits in their places.
+// Adds up the library's products with the parts of a query, and puts logits in their places.
 static void print_join(const logits_text *t, const rt_form *form) {
   const cuda_logits *l = t->logits;
   size_t products = (cuda_logits_prepared_bytes(l) + 127) & ~(size_t)127;
@@ -338,11 +338,12 @@ static void print_join(const logits_text *t, const rt_form *form) {
                    "    float logit = fm_load_coherent(product);\n",
                    form->threads, l->query_count, form->threads, l->query_count, l->query_count,
                    columns);
-  if (l->parts == 2)
+  for (uint32_t i = 1; i < l->parts; i++)
+    base_text_printf(t->out, "    %s fm_load_coherent(product + %u);\n",
+                     i == 1 ? "float others =" : "others +=", i * l->query_count);
+  if (l->parts > 1)
     base_text_printf(t->out,
-                     "    const float low = fm_load_coherent(product + %u);\n"
-                     "    if (logit - logit == 0) logit += low; // else low is anything\n",
-                     l->query_count);
+                     "    if (fm_is_finite(logit)) logit += others; // else they are anything\n");
   base_text_printf(t->out,
                    "    float *const z = %s_logits(a, pair / tokens, pair %% tokens);\n"
                    "    fm_store_kept(fm_at(z, %s_logit(a, query)), %s);\n  }\n",

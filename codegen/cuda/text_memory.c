@@ -182,10 +182,11 @@ static const char *staged_element(text_printer *p, uint32_t arg, const text_poin
   uint32_t count = kir_refine(p->kernel, type, axes, 0), bytes = access_bytes(p, type->dtype);
   base_text sum = {.arena = p->arena};
   size_t step = info->stage_row;
-  base_text_printf(&sum, "stage + %zu", info->stage_offset);
+  base_text_printf(&sum, "%s", text_offset(p, "stage", info->stage_offset));
   for (uint32_t i = count; i-- > 0;) {
     if (axes[i].index == lane.index) continue;
-    base_text_printf(&sum, " + %s * %zu", point->index[axes[i].index].text, step);
+    if (strcmp(point->index[axes[i].index].text, "0") != 0)
+      base_text_printf(&sum, " + %s * %zu", point->index[axes[i].index].text, step);
     step *= (size_t)p->kernel->axes[axes[i].index].size;
   }
   if (strcmp(point->turn, "0") == 0)
@@ -425,8 +426,9 @@ static void declare_pointer(text_printer *p, uint32_t index) {
                      : value->residency == KIR_TEAM                           ? "row_values"
                      : value->place == KIR_SHARED && team->prepared_by_launch ? "a.workspace"
                                                                               : "workspace";
-  text_line(p, text_top(p), "float *const %s = (float *)(%s + %zu);", p->place_names[index], base,
-            value->offset);
+  bool plain = value->offset == 0;
+  text_line(p, text_top(p), "float *const %s = (float *)%s%s%s;", p->place_names[index],
+            plain ? "" : "(", text_offset(p, base, value->offset), plain ? "" : ")");
 }
 
 // Pointers of all places in memory at the kernel's start; registers of prepared values too.

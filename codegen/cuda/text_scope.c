@@ -28,6 +28,12 @@ static const char *const reserved[] = {
     "protected", "block",     "blocks",
 };
 
+static bool is_index(const text_printer *p, const char *name) {
+  for (uint32_t i = 0; i < p->indices.count; i++)
+    if (strcmp(p->indices.data[i], name) == 0) return true;
+  return false;
+}
+
 static bool is_taken(const text_printer *p, const char *name) {
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
     if (strcmp(reserved[i], name) == 0) return true;
@@ -54,7 +60,7 @@ static char *clean(text_printer *p, base_str wanted) {
 const char *text_name(text_printer *p, base_str wanted) {
   char *name = clean(p, wanted);
   size_t length = strlen(name);
-  for (uint32_t i = 2; is_taken(p, name); i++)
+  for (uint32_t i = 2; is_taken(p, name) || is_index(p, name); i++)
     snprintf(name + length, 16, "_%u", i);
   base_push(p->arena, &p->names, name);
   return name;
@@ -66,6 +72,10 @@ const char *text_format(text_printer *p, const char *format, ...) {
   base_str text = base_str_vformat(p->arena, format, arguments);
   va_end(arguments);
   return text.data;
+}
+
+const char *text_offset(text_printer *p, const char *base, size_t bytes) {
+  return bytes ? text_format(p, "%s + %zu", base, bytes) : base;
 }
 
 // ---- lines --------------------------------------------------------------------------------------
@@ -202,6 +212,7 @@ const char *text_axis_name(text_printer *p, ir_axis axis) {
     *c = (char)tolower((unsigned char)*c);
   for (uint32_t i = 2; is_taken(p, name) || is_open(p, name); i++)
     snprintf(name + length, 16, "_%u", i);
+  if (!is_index(p, name)) base_push(p->arena, &p->indices, name);
   innermost(p)->variable = name;
   return name;
 }

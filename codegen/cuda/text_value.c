@@ -14,6 +14,10 @@ static bool is_row_axis(const text_printer *p, ir_axis axis) {
   return p->kernel->axes[axis.index].row;
 }
 
+static uint32_t max_scope(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
 static text_memo memo_key(const text_printer *p, ir_value value, const text_point *point) {
   const ir_type *type = type_of(p, value);
   text_memo key = {.value = value, .lanes = point->lanes & ir_type_axes(type)};
@@ -33,10 +37,17 @@ static bool same_key(const text_memo *a, const text_memo *b) {
   return same;
 }
 
+// Known for as long as term and point mean something: a part of a concat may be a term of an outer
+// scope, at an index that stands for another part later on.
 void text_remember(text_printer *p, ir_value value, const text_point *point, text_term term) {
+  const ir_type *type = type_of(p, value);
   text_memo entry = memo_key(p, value, point);
   entry.term = term;
-  base_push(p->arena, &p->scopes.data[term.scope]->memo, entry);
+  uint32_t scope = term.scope;
+  for (uint32_t i = 0; i < type->rank; i++)
+    scope = max_scope(scope, point->index[type->axes[i].index].scope);
+  if (scope > text_top(p)) scope = text_top(p);
+  base_push(p->arena, &p->scopes.data[scope]->memo, entry);
 }
 
 // What the element loop of the innermost scope knows is of no use elsewhere.
@@ -52,10 +63,6 @@ static const text_term *recall(const text_printer *p, const text_memo *key) {
 }
 
 // ---- where code goes ----------------------------------------------------------------------------
-
-static uint32_t max_scope(uint32_t a, uint32_t b) {
-  return a > b ? a : b;
-}
 
 // The innermost scope that the value's index needs.
 static uint32_t scope_of(const text_printer *p, ir_value value, const text_point *point) {

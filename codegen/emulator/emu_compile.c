@@ -256,3 +256,14 @@ bool emu_compile(const emu_device *device, base_str text, rt_code *code, emu_rea
   base_arena_reset(&arena);
   return done;
 }
+
+bool emu_compiler(base_arena *arena, base_str *path, base_str *why) {
+  emu_reason reason;
+  char *found = emu_find_compiler(NULL, &reason);
+  if (found)
+    *path = base_str_copy(arena, base_str_from(found));
+  else
+    *why = base_str_format(arena, "%s; %s", reason.text, reason.hint);
+  free(found);
+  return found != NULL;
+}

@@ -33,6 +33,8 @@ typedef struct emu_options {
 // UNSUPPORTED when there is no compiler, or no AddressSanitizer where it is asked for. All code
 // must be unloaded before the device is destroyed.
 base_status emu_device_create(const emu_options *options, rt_device **out, base_diag *diag);
+// The C++ compiler that a device would use, for people to know. False: *why says what is missing.
+bool emu_compiler(base_arena *arena, base_str *path, base_str *why);
 // For launches that begin later.
 void emu_device_set_seed(rt_device *device, uint64_t seed);
 // Where text and objects are kept; NULL when they are not.

@@ -541,6 +541,68 @@ static void test_every_call_may_fail(void **state) {
   base_arena_reset(&f.arena);
 }
 
+// What the cache has is sound, but no driver takes it: then it is compiled again.
+static void spoil_cache(const char *directory) {
+  struct { // as in codegen/artefact_cache.c
+    char magic[8];
+    base_hash digest;
+    uint64_t length;
+  } header;
+  char *command = NULL;
+  assert_true(asprintf(&command, "ls %s/cubins/*", directory) > 0);
+  FILE *list = popen(command, "r");
+  char path[4096];
+  int spoiled = 0;
+  while (fgets(path, sizeof path, list)) {
+    path[strcspn(path, "\n")] = 0;
+    FILE *file = fopen(path, "r+b");
+    assert_int_equal(fread(&header, sizeof header, 1, file), 1);
+    char *contents = malloc(header.length);
+    assert_int_equal(fread(contents, 1, header.length, file), header.length);
+    char *at = contents;
+    while ((at = memmem(at, header.length - (size_t)(at - contents), "FM_ENTRY", 8)))
+      memcpy(at, "FM_BREAK", 8);
+    header.digest = base_hash_bytes(contents, header.length);
+    rewind(file);
+    fwrite(&header, sizeof header, 1, file);
+    fwrite(contents, 1, header.length, file);
+    fclose(file);
+    free(contents);
+    spoiled++;
+  }
+  pclose(list);
+  free(command);
+  assert_true(spoiled > 0);
+}
+
+static void test_spoiled_cache(void **state) {
+  (void)state;
+  char directory[] = "/tmp/fathom-cache-XXXXXX";
+  assert_non_null(mkdtemp(directory));
+  setup s;
+  open_setup(&s);
+  fathom_context_options options = FATHOM_INIT(options);
+  options.cache_directory = directory;
+  fathom_context *context;
+  assert_ok(fathom_context_create(&options, &context));
+  for (int i = 0; i < 3; i++) { // fills the cache, uses it, finds it spoiled
+    if (i == 2) spoil_cache(directory);
+    fathom_compile_options compile = FATHOM_INIT(compile);
+    compile.target = "cuda";
+    fathom_executable *executable;
+    assert_ok(fathom_compile(context, s.graph, &compile, &executable));
+    fathom_executable_info info = FATHOM_INIT(info);
+    assert_ok(fathom_executable_get_info(executable, &info));
+    assert_int_equal(info.from_cache, i == 1);
+    host_tensors(&s);
+    assert_ok(fathom_run(executable, s.args, COUNT, NULL, 0, NULL));
+    assert_mixed(s.host[Y], s.host[H]);
+    fathom_executable_destroy(executable);
+  }
+  fathom_context_destroy(context);
+  close_setup(&s);
+}
+
 static void test_out_of_memory(void **state) {
   (void)state;
   setup s;
@@ -568,6 +630,7 @@ int main(void) {
       cmocka_unit_test(test_threads_share_the_device),
       cmocka_unit_test(test_check),
       cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_spoiled_cache),
       cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_every_call_may_fail),
   };
