@@ -37,6 +37,12 @@ typedef BASE_VECTOR(ir_value) factor_list;
 // deep, the rest stays whole.
 enum { MANY_FACTORS = 16, DEEP = 64 };
 
+// A cast from f32 to f32 computes nothing.
+static bool only_orders_axes(const ir_graph *graph, const ir_node *node) {
+  return node->op == IR_CAST && node->type.dtype == IR_F32 &&
+         ir_node_of(graph, node->operands[0])->type.dtype == IR_F32;
+}
+
 // The factors of a product, down to values that round or are no product.
 static void collect_factors(ir_graph *graph, ir_value value, uint32_t depth, factor_list *factors) {
   const ir_node *node = ir_node_of(graph, value);
@@ -44,6 +50,8 @@ static void collect_factors(ir_graph *graph, ir_value value, uint32_t depth, fac
   if (node->op == IR_MUL && node->type.dtype == IR_F32 && opens) {
     collect_factors(graph, node->operands[0], depth + 1, factors);
     collect_factors(graph, ir_node_of(graph, value)->operands[1], depth + 1, factors);
+  } else if (only_orders_axes(graph, node) && opens) {
+    collect_factors(graph, node->operands[0], depth + 1, factors);
   } else {
     base_push(graph->arena, factors, value);
   }

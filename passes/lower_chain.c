@@ -10,6 +10,8 @@
 // follows the maximum is homogeneous: a sum over the sources may depend on the maximum only through
 // exponentials exp(z - m), once. (defer-normaliser has moved the division by s out of the mix.)
 // What does not depend on the maximum, sigmoid weights say, needs no factor.
+#include <math.h>
+
 #include "passes/lower.h"
 
 // How a value depends on the running maxima.
@@ -36,6 +38,15 @@ static bool has_axis(const chain *c, uint32_t index) {
 static bool sums_sources(const chain *c, const ir_node *node) {
   return c->lowering->member[node - c->lowering->graph->nodes.data] && pass_is_reduction(node) &&
          (ir_axes_set(node->over_count, node->over) & ir_axis_bit(c->out->axis));
+}
+
+// Are the sources an operand's, but no longer the node's? A concat with other logits, say, or a slice
+// or another name: then each element of it may want any source.
+static bool leaves_sources(const chain *c, const ir_node *node) {
+  if (has_axis(c, (uint32_t)(node - c->lowering->graph->nodes.data))) return false;
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    if (has_axis(c, node->operands[i].index)) return !sums_sources(c, node);
+  return false;
 }
 
 // a - b, a free and b made of a maximum.
@@ -71,7 +82,10 @@ static void depend(chain *c, uint32_t index) {
   }
   c->of[index] = of;
   bool sums = sums_sources(c, node);
-  if (once + itself + differences == 0) {
+  if (leaves_sources(c, node)) {
+    c->after[index] = true;
+    c->dependence[index] = once + itself + differences == 0 ? FREE : WRONG;
+  } else if (once + itself + differences == 0) {
     c->dependence[index] = FREE;
   } else if (is_difference(c, node)) {
     c->dependence[index] = set_base(c, of, node->operands[1]) ? DIFFERENCE : WRONG;
@@ -124,6 +138,24 @@ static bool stays_inside(const chain *c, uint32_t index) {
   return true;
 }
 
+// A value made of the maximum and constants, where the maximum is -inf; NaN: of something else too.
+static double when_nothing(const chain *c, uint32_t index, uint32_t maximum) {
+  const ir_node *node = &c->lowering->graph->nodes.data[index];
+  double operands[2] = {0};
+  if (index == maximum) return -INFINITY;
+  if (node->op == IR_CONSTANT && node->value_count == 1) return node->values[0];
+  if (ir_op_get(node->op)->shape != IR_SHAPE_MAP) return NAN;
+  for (uint32_t i = 0; i < node->operand_count; i++)
+    operands[i] = when_nothing(c, node->operands[i].index, maximum);
+  return ir_op_evaluate(node->op, operands[0], operands[1]);
+}
+
+// What the exponentials subtract must be finite even where no source of the first tiles counts, all
+// their logits being -inf: exp(-inf - -inf) would spoil what comes later.
+static bool has_finite_base(const chain *c, const kir_running *running) {
+  return isfinite((float)when_nothing(c, running->base.index, running->maximum.index));
+}
+
 bool pass_lower_chain(pass_lowering *lowering, ir_axis axis) {
   uint32_t count = lowering->graph->nodes.count;
   chain c = {.lowering = lowering,
@@ -141,7 +173,10 @@ bool pass_lower_chain(pass_lowering *lowering, ir_axis axis) {
     possible &= !lowering->member[i] || stays_inside(&c, i);
   for (uint32_t i = 0; i < c.out->maxima.count; i++) {
     kir_running *running = &c.out->maxima.data[i];
-    if (running->base.index == UINT32_MAX) running->base = running->maximum;
+    if (running->base.index == UINT32_MAX)
+      running->base = running->maximum; // no exponential is relative to it
+    else
+      possible &= has_finite_base(&c, running);
   }
   c.out->used = possible;
   return possible;

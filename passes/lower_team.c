@@ -79,7 +79,12 @@ static int64_t row_accesses(const kir_kernel *kernel, uint32_t vector) {
   return most;
 }
 
-enum { WARP = 32, LARGEST_TEAM = 512, LARGEST_ACCESS = 16 };
+enum {
+  WARP = 32,
+  LARGEST_TEAM = 512,
+  LARGEST_ACCESS = 16,
+  LARGEST_CLUSTER = 8, // that all GPUs with clusters run
+};
 
 // Of the teams that leave the fewest lanes idle the largest: D = 7168 in accesses of 8 elements
 // gives 448 threads, not 512.
@@ -128,6 +133,7 @@ typedef struct reading {
 typedef struct survey {
   const pass_lowering *lowering;
   reading *readings;      // of each node
+  int32_t *dealt_along;   // the axis along which threads share it; -1: none
   const kir_sweep *sweep; // being looked at
   uint32_t *last_sweep;   // 1 + the sweep that was counted last, for each node
   uint32_t number;
@@ -171,14 +177,13 @@ static void look(survey *s, ir_value value, int32_t lane, bool top) {
   base_push(lowering->arena, &s->visits, (struct survey_visit){value.index, lane});
   if (!top && info->place != KIR_INLINE) {
     reading *reading = &s->readings[value.index];
-    bool has_lane =
-        lane >= 0 && (ir_type_axes(&node->type) & ir_axis_bit((ir_axis){(uint32_t)lane}));
+    bool own = lane >= 0 && s->dealt_along[value.index] == lane;
     reading->sweeps += s->last_sweep[value.index] != s->number;
     reading->last = (int32_t)s->number - 1;
     if (s->last_sweep[value.index] != s->number && s->sweep->phase == KIR_BODY)
       reading->times += times_read(lowering, s->sweep, &node->type);
     s->last_sweep[value.index] = s->number;
-    reading->elsewhere |= info->row && (!has_lane || s->sweep->scalar);
+    reading->elsewhere |= info->row && (!own || s->sweep->scalar);
     reading->by_prepare |= s->sweep->phase == KIR_PREPARE;
     return;
   }
@@ -188,12 +193,35 @@ static void look(survey *s, ir_value value, int32_t lane, bool top) {
     look(s, node->operands[i], view && names_axis(node, lane) ? -1 : lane, false);
 }
 
+// What a sweep stores its threads share along its lanes, what is read from memory along the axis
+// that lies dense.
+static int32_t *find_dealt(const pass_lowering *lowering) {
+  const kir_kernel *kernel = lowering->kernel;
+  int32_t *along = base_new_array(lowering->arena, int32_t, lowering->graph->nodes.count);
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++)
+    along[i] = -1;
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    const ir_type *type = &ir_node_of(lowering->graph, arg->value)->type;
+    if (arg->unit_position >= 0)
+      along[arg->value.index] = (int32_t)type->axes[arg->unit_position].index;
+  }
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    for (uint32_t j = 0; j < sweep->roots.count; j++)
+      along[sweep->roots.data[j].value.index] =
+          is_row_sweep(sweep) ? (int32_t)sweep->loops[sweep->lane].index : -1;
+  }
+  return along;
+}
+
 // Values that a root of the same sweep makes are read by that sweep too, but not by another one.
 static reading *find_readings(const pass_lowering *lowering) {
   const kir_kernel *kernel = lowering->kernel;
   uint32_t nodes = lowering->graph->nodes.count;
   survey s = {.lowering = lowering,
               .readings = base_new_array(lowering->arena, reading, nodes),
+              .dealt_along = find_dealt(lowering),
               .last_sweep = base_new_array(lowering->arena, uint32_t, nodes)};
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     s.sweep = &kernel->sweeps.data[i];
@@ -212,6 +240,16 @@ static const kir_sweep *sweep_of(const kir_kernel *kernel, uint32_t value) {
     for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
       if (kernel->sweeps.data[i].roots.data[j].value.index == value) return &kernel->sweeps.data[i];
   return NULL;
+}
+
+// Do all sweeps over this axis take it in accesses of several elements?
+static bool taken_in_accesses(const kir_kernel *kernel, ir_axis lane) {
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
+    const kir_sweep *sweep = &kernel->sweeps.data[i];
+    if (is_row_sweep(sweep) && sweep->loops[sweep->lane].index == lane.index && sweep->single)
+      return false;
+  }
+  return true;
 }
 
 // Do all sweeps over this axis give an element to the same thread?
@@ -359,7 +397,8 @@ static bool has_own_rows(const pass_lowering *lowering, const kir_arg *arg,
       reading->elsewhere || !reading->sweeps)
     return false;
   ir_axis lane = type->axes[arg->unit_position];
-  return !lowering->kernel->axes[lane.index].factor_count && mapped_alike(lowering->kernel, lane);
+  return !lowering->kernel->axes[lane.index].factor_count &&
+         taken_in_accesses(lowering->kernel, lane);
 }
 
 // Used by more than one sweep.
@@ -477,16 +516,25 @@ static size_t exchange_bytes(const kir_kernel *kernel) {
   return align_up((most * warps + totals) * sizeof(float));
 }
 
+static bool refuse_split(const pass_lowering *lowering, const char *why, const char *instead) {
+  base_error_status(lowering->diag, BASE_UNSUPPORTED, (base_loc){0}, "kernel @%.*s: %s",
+                    BASE_FMT(lowering->kernel->name), why);
+  base_hint(lowering->diag, "use %s", instead);
+  return false;
+}
+
 // Blocks that share a row keep their own elements of it only.
 static bool can_split(const pass_lowering *lowering, const reading *readings) {
   const kir_kernel *kernel = lowering->kernel;
   if (kernel->team.split == 1) return true;
-  if (kernel->team.count > 1) {
-    base_error_status(lowering->diag, BASE_UNSUPPORTED, (base_loc){0},
-                      "a row cannot be split over blocks that have several teams");
-    base_hint(lowering->diag, "use split=1 or teams=1");
-    return false;
-  }
+  if (kernel->team.count > 1)
+    return refuse_split(lowering, "a row cannot be split over blocks that have several teams",
+                        "split=1 or teams=1");
+  if (!kernel->team.stepped && kernel->team.split > LARGEST_CLUSTER)
+    return refuse_split(lowering, "a cluster has at most 8 blocks", "split=8 or less");
+  if (!kernel->team.stepped && kernel->schedule.load == 2)
+    return refuse_split(lowering, "a bulk copy brings a whole row, not the part of a block",
+                        "load=0 or load=1, or split=1");
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     const kir_value *value = &kernel->values[i];
     bool kept = value->place == KIR_SCRATCH || value->place == KIR_SHARED;

@@ -251,12 +251,12 @@ static void split_dot(splitting *s, uint32_t index) {
       is_memory(s, rows, dot.kernel) ? pass_mapped(&s->rewrite, rows) : clone(s, rows, *next, NULL);
   dot.operands = operands;
   dot.kernel = (*next)++;
-  pass_set(&s->rewrite, (ir_value){index}, ir_build_node(s->rewrite.graph, &dot));
+  pass_replace(&s->rewrite, (ir_value){index}, ir_build_node(s->rewrite.graph, &dot));
 }
 
 static void split_early(splitting *s, uint32_t index) {
   int32_t number = s->kernels[s->old->nodes.data[index].kernel].next++;
-  pass_set(&s->rewrite, (ir_value){index}, clone(s, (ir_value){index}, number, NULL));
+  pass_replace(&s->rewrite, (ir_value){index}, clone(s, (ir_value){index}, number, NULL));
 }
 
 // The rest of each kernel comes after what was split off: nodes get their numbers when all are made.

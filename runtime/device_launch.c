@@ -54,11 +54,27 @@ static base_status load_form(rt_device *device, const rt_image *image, const rt_
   return status;
 }
 
+// Pointers, strides, sizes and the workspace.
+static size_t field_count(const rt_kernel *kernel) {
+  return (size_t)kernel->pointer_count + kernel->stride_count + kernel->row_count + 1;
+}
+
+static bool fits_parameters(const rt_kernel *kernel, base_diag *diag) {
+  if (field_count(kernel) <= MAX_PARAMETERS / sizeof(int64_t)) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, nowhere,
+                    "kernel @%s takes %zu pointers, strides and sizes, but a launch has room for %zu",
+                    kernel->name, field_count(kernel), MAX_PARAMETERS / sizeof(int64_t));
+  base_hint(diag, "put parameters together in one, with an axis that counts them");
+  return false;
+}
+
 base_status rt_device_load(rt_device *device, const rt_device_program *program, rt_loaded **out,
                            base_diag *diag) {
   uint32_t count = program->program->kernel_count;
-  rt_loaded *loaded = calloc(1, sizeof *loaded + count * sizeof(loaded_kernel));
   *out = NULL;
+  for (uint32_t i = 0; i < count; i++)
+    if (!fits_parameters(&program->program->kernels[i], diag)) return BASE_UNSUPPORTED;
+  rt_loaded *loaded = calloc(1, sizeof *loaded + count * sizeof(loaded_kernel));
   if (!loaded) {
     base_error_status(diag, BASE_MEMORY, nowhere, "out of memory");
     return BASE_MEMORY;
@@ -127,8 +143,10 @@ static bool form_fits(const launcher *l, uint32_t index, uint32_t number, bool a
   for (uint32_t i = 0; i < kernel->arg_count && form->alignment; i++) {
     rt_tensor tensor = rt_plan_tensor(&l->bound, kernel->args[i].slot);
     if (kernel->args[i].unit_position < 0) continue;
-    if (!strides_fit(&kernel->args[i], &tensor, form->alignment)) return false;
-    if (addresses && !addresses_fit(&tensor, form->alignment)) return false;
+    uint32_t access = form->vector * (uint32_t)rt_dtype_size(tensor.dtype);
+    uint32_t alignment = access && access < form->alignment ? access : form->alignment;
+    if (!strides_fit(&kernel->args[i], &tensor, alignment)) return false;
+    if (addresses && !addresses_fit(&tensor, alignment)) return false;
   }
   rt_products *products = l->loaded->kernels[index].forms[number].products;
   return !products || rt_products_fit(products, &l->bound, kernel);

@@ -47,12 +47,12 @@ typedef struct rt_form {
   // are no cluster, do once all of them have come this far.
   const char *const *steps;
   uint32_t step_count, row_blocks; // blocks of a row in such launches; 0: not of this kind
-  const char *prepare;     // launched before it; NULL when there is nothing to prepare
-  uint32_t prepare_blocks; // 0: one
-  int64_t items;           // what blocks share, for each index of the dynamic row axes; 0: the rows
-  // Addresses and strides of arguments with rows must be multiples of this many bytes, and their
-  // unit axis dense; 0: any will do.
-  uint32_t alignment;
+  const char *prepare;             // launched before it; NULL when there is nothing to prepare
+  uint32_t prepare_blocks;         // 0: one
+  int64_t items; // what blocks share, for each index of the dynamic row axes; 0: the rows
+  // Addresses and strides of arguments with a unit axis must be multiples of this many bytes, or of
+  // `vector` elements where that is less, and the axis dense; 0: any will do.
+  uint32_t alignment, vector;                // vector 0: as many as there may be
   uint32_t threads, rows_per_block, cluster; // rows, or items
   bool persistent;                           // as many blocks as run at once, each for many rows
   bool programmatic;

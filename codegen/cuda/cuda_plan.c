@@ -1,7 +1,6 @@
 // From a fused graph to kernels lowered for a GPU, their texts, and the launcher's view of them.
 #include "codegen/cuda/cuda.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "codegen/cuda/text.h"
@@ -29,9 +28,7 @@ static bool has_all_ops(const ir_graph *graph, base_diag *diag) {
 // A C name from the graph's, and the number of the kernel where there are several.
 static const char *function_name(base_arena *arena, const ir_graph *graph, uint32_t kernel,
                                  const char *suffix) {
-  char *name = base_new_array(arena, char, graph->name.length + 1);
-  for (size_t i = 0; i < graph->name.length; i++)
-    name[i] = isalnum((unsigned char)graph->name.data[i]) ? graph->name.data[i] : '_';
+  const char *name = text_function_name(arena, graph->name);
   if (kernel == 0) return base_str_format(arena, "%s%s", name, suffix).data;
   return base_str_format(arena, "%s_%u%s", name, kernel, suffix).data;
 }
@@ -44,6 +41,21 @@ static bool fits_shared(const cuda_plan *plan, const kir_kernel *kernel, base_di
                     "has at most %zu",
                     BASE_FMT(kernel->name), bytes, plan->arch.name, plan->arch.shared_per_block);
   base_hint(diag, "use a schedule with fewer teams or stages, or residency=0 or 1");
+  return false;
+}
+
+enum { MOST_PARAMETERS = 32764 }; // bytes, since CUDA 12.1
+
+static bool fits_parameters(const kir_kernel *kernel, base_diag *diag) {
+  uint32_t count = kernel->args.count;
+  size_t fields = kir_first_pointer(kernel, count) + kir_first_stride(kernel, count) +
+                  kernel->row_count + 1;
+  if (fields * sizeof(int64_t) <= MOST_PARAMETERS) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "kernel @%.*s takes %zu pointers, strides and sizes of %u tensors, but a launch "
+                    "has room for %zu",
+                    BASE_FMT(kernel->name), fields, count, MOST_PARAMETERS / sizeof(int64_t));
+  base_hint(diag, "put parameters together in one, with an axis that counts them");
   return false;
 }
 
@@ -81,6 +93,14 @@ static const kir_kernel *lower_form(const cuda_plan *plan, uint32_t index,
   return kernel && fits_shared(plan, kernel, diag) ? kernel : NULL;
 }
 
+// One element at a time, for any strides: many turns, so nothing that would have to unroll them.
+static void make_general(kir_schedule *schedule) {
+  schedule->access = 2;
+  schedule->working = 200;
+  if (schedule->source_tile > 4) schedule->source_tile = 4;
+  schedule->query_tile = 1;
+}
+
 static bool plan_kernel(base_arena *arena, cuda_plan *plan, uint32_t index,
                         const cg_options *options, base_diag *diag) {
   cuda_kernel *kernel = &plan->kernels[index];
@@ -90,13 +110,13 @@ static bool plan_kernel(base_arena *arena, cuda_plan *plan, uint32_t index,
     return false;
   if (!knows_features(plan, &schedule, diag)) return false;
   const kir_kernel *wide = pass_lower(plan->graph, (int32_t)index, &schedule, diag);
-  if (!wide) return false;
+  if (!wide || !fits_parameters(wide, diag)) return false;
   if (schedule.logits) kernel->logits = cuda_logits_create(arena, wide, &plan->arch);
   if (!kernel->logits && !fits_shared(plan, wide, diag)) return false;
   if (wide->team.vector > 1 || kernel->logits) {
     kernel->names[0] = function_name(arena, plan->graph, index, "");
     kernel->forms[kernel->form_count++] = wide;
-    schedule.access = 2; // one element at a time
+    make_general(&schedule);
     wide = lower_form(plan, index, &schedule, diag);
     if (!wide) return false;
   }
@@ -233,6 +253,7 @@ rt_form cuda_form_create(base_arena *arena, const cuda_kernel *kernel, uint32_t 
   if (form.prepare && shared >= 0) form.prepare_blocks = (uint32_t)lowered->axes[shared].size;
   // The widest access: of rows of f32, two of them may make one turn of a thread.
   if (team->vector > 1) form.alignment = 16;
+  if (lowered->schedule.load != 2) form.vector = team->vector; // bulk copies need all 16
   return form;
 }
 

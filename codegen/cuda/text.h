@@ -75,10 +75,14 @@ typedef struct text_printer {
   BASE_VECTOR(const char *) names;
   BASE_VECTOR(const char *) indices;       // names of loop indices, which other loops may take too
   const char **value_names, **place_names; // of each node, when it has one
-  const char **arg_names;                  // of each argument
-  BASE_VECTOR(int32_t) row_offsets;        // arguments whose row offset has a name in the row scope
-  bool launch;                             // prints the launch that prepares
-  uint32_t split;                          // blocks that share a row in this function
+  const char **arg_names;                  // of each argument,
+  const char **row_names, **held_names;    // what the row adds to its address, its registers
+  const char **stride_names;               // of each position of each argument (kir_first_stride)
+  const char **size_names;                 // of the sizes of row axes
+  const char **factor_names, **before_names; // of each running maximum of a chain
+  BASE_VECTOR(int32_t) row_offsets; // arguments whose row offset has a name in the row scope
+  bool launch;                      // prints the launch that prepares
+  uint32_t split;                   // blocks that share a row in this function
   int32_t shared_out; // of the launch that prepares: the axis whose indices blocks share; -1: none
   // Of a stepped kernel: a sweep that sums over the lanes ends a launch with its sums in memory, and
   // the next launch begins by joining them.
@@ -90,6 +94,8 @@ typedef struct text_printer {
 
 // A name for C++ made from `wanted`, not used before in this file.
 const char *text_name(text_printer *p, base_str wanted);
+// A name for a kernel of a graph of that name: one that C++ and CUDA have not taken.
+const char *text_function_name(base_arena *arena, base_str wanted);
 const char *text_format(text_printer *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // base + bytes, or the base alone for 0.
@@ -103,7 +109,7 @@ uint32_t text_top(const text_printer *p); // number of the innermost open scope
 void text_open(text_printer *p, const char *head);
 void text_close(text_printer *p);
 void text_close_all(text_printer *p, uint32_t count); // the innermost `count`
-const char *text_unroll(text_printer *p);             // goes before a loop's head
+const char *text_unroll(text_printer *p, bool whole); // goes before a loop's head
 // A name for the index of an axis in the innermost scope, and its declaration.
 const char *text_axis_name(text_printer *p, ir_axis axis);
 void text_declare(text_printer *p, const char *declaration);
@@ -152,6 +158,8 @@ void text_name_memory(text_printer *p); // names of arguments and places; once a
 void text_print_arguments(text_printer *p, base_text *out); // the struct
 // Is a row that waits in registers indexed by this axis? Then loops over it must be unrolled.
 bool text_indexes_registers(const text_printer *p, ir_axis axis);
+// Is anything kept in registers from sweep to sweep? Its turn is an index too.
+bool text_keeps_registers(const text_printer *p);
 void text_declare_places(text_printer *p);        // pointers into shared memory and the workspace
 void text_declare_row_registers(text_printer *p); // at the start of a row
 // Copies the staged rows of the row that p->rows says to `stage`.

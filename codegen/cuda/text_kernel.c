@@ -38,11 +38,15 @@ uint32_t text_group(const text_printer *p) {
 }
 
 const char *text_barrier(text_printer *p) {
-  return p->kernel->team.count > 1 ? "team + 1" : "0";
+  return p->kernel->team.count > 1 ? "team" : "0";
 }
 
+// A block has 16 barriers, and up to 32 teams when each is one warp.
 static void team_barrier(text_printer *p) {
-  text_line(p, text_top(p), "fm_barrier(%s, %u);", text_barrier(p), p->kernel->team.threads);
+  if (p->kernel->team.threads == WARP)
+    text_line(p, text_top(p), "fm_warp_barrier();");
+  else
+    text_line(p, text_top(p), "fm_barrier(%s, %u);", text_barrier(p), p->kernel->team.threads);
 }
 
 // Where a team's part of an area begins that holds one part for each team.
@@ -240,18 +244,16 @@ static void set_rows(text_printer *p) {
   p->row_offsets.count = 0;
   for (uint32_t i = kernel->row_count; i-- > 0;) {
     ir_axis axis = kernel->rows[i];
-    base_str axis_name = p->graph->axes.data[axis.index].name;
     text_index index = {"row", 0, INT64_MAX, scope, NULL};
     if (kernel->row_count > 1) {
       index.text = text_axis_name(p, axis);
       base_text below = {.arena = p->arena};
       for (uint32_t j = i + 1; j < kernel->row_count; j++)
-        base_text_printf(&below, " / a.size_%.*s",
-                         BASE_FMT(p->graph->axes.data[kernel->rows[j].index].name));
+        base_text_printf(&below, " / a.%s", p->size_names[kernel->rows[j].index]);
       const char *rest = below.length ? below.data : "";
       if (i > 0)
-        text_line(p, scope, "const long long %s = row%s %% a.size_%.*s;", index.text, rest,
-                  BASE_FMT(axis_name));
+        text_line(p, scope, "const long long %s = row%s %% a.%s;", index.text, rest,
+                  p->size_names[axis.index]);
       else
         text_line(p, scope, "const long long %s = row%s;", index.text, rest);
     }
@@ -262,8 +264,7 @@ static void set_rows(text_printer *p) {
 static const char *row_total(text_printer *p) {
   base_text total = {.arena = p->arena};
   for (uint32_t i = 0; i < p->kernel->row_count; i++)
-    base_text_printf(&total, "%sa.size_%.*s", i ? " * " : "",
-                     BASE_FMT(p->graph->axes.data[p->kernel->rows[i].index].name));
+    base_text_printf(&total, "%sa.%s", i ? " * " : "", p->size_names[p->kernel->rows[i].index]);
   return total.length ? total.data : "1";
 }
 
@@ -458,19 +459,36 @@ static void print_steps(text_printer *p, const char *name, base_text *out) {
     from = print_step(p, name, number, from, out);
 }
 
-// An axis that every value without rows has and none is summed over, so that blocks need not meet.
+// Axes at whose other indices something without rows is read: by a view, unless it maps an axis that
+// is iterated through its factors anyway, or by a sum.
+static uint64_t axes_read_across(const kir_kernel *kernel) {
+  uint64_t axes = 0;
+  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++) {
+    const ir_node *node = &kernel->graph->nodes.data[i];
+    if (node->kernel != kernel->index || kernel->values[i].phase != KIR_PREPARE) continue;
+    if (node->op == IR_SPLIT_AXIS && kernel->axes[node->over[0].index].factor_count) continue;
+    if (node->op == IR_MERGE_AXES && kernel->axes[node->to[0].index].factor_count) continue;
+    axes |= ir_axes_set(node->over_count, node->over) | ir_axes_set(node->to_count, node->to);
+  }
+  return axes;
+}
+
+// An axis that every value without rows has and that all are worked out index by index along, so
+// that blocks need not meet.
 int32_t text_prepare_axis(const kir_kernel *kernel) {
-  uint64_t common = UINT64_MAX;
+  uint64_t common = ~axes_read_across(kernel);
+  bool any = false;
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
     const kir_sweep *sweep = &kernel->sweeps.data[i];
     if (sweep->phase != KIR_PREPARE) continue;
+    any = true;
     uint64_t own = ir_axes_set(sweep->loop_count, sweep->loops);
     for (uint32_t j = 0; j < sweep->roots.count; j++)
       own &= ~sweep->roots.data[j].accumulates;
     if (sweep->lane >= 0 && !sweep->scalar) own &= ~ir_axis_bit(sweep->loops[sweep->lane]);
     common &= own;
   }
-  return common == 0 || common == UINT64_MAX ? -1 : __builtin_ctzll(common);
+  return !any || common == 0 ? -1 : __builtin_ctzll(common);
 }
 
 static void print_prepare(text_printer *p, const char *name, base_text *out) {

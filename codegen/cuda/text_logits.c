@@ -14,19 +14,14 @@ typedef struct logits_text {
   base_text *out;
 } logits_text;
 
-static base_str axis_name(const logits_text *t, ir_axis axis) {
-  return t->graph->axes.data[axis.index].name;
-}
-
 static const ir_type *type_of(const logits_text *t, uint32_t arg) {
   return &ir_node_of(t->graph, t->logits->kernel->args.data[arg].value)->type;
 }
 
 // "a.v_T": bytes from one index of that position to the next.
 static const char *stride_name(const logits_text *t, uint32_t arg, uint32_t position) {
-  return base_str_format(t->arena, "a.%s_%.*s", t->p->arg_names[arg],
-                         BASE_FMT(axis_name(t, type_of(t, arg)->axes[position])))
-      .data;
+  uint32_t number = kir_first_stride(t->logits->kernel, arg) + position;
+  return base_str_format(t->arena, "a.%s", t->p->stride_names[number]).data;
 }
 
 // ---- indices ------------------------------------------------------------------------------------
@@ -34,7 +29,7 @@ static const char *stride_name(const logits_text *t, uint32_t arg, uint32_t posi
 static const char *size_text(const logits_text *t, ir_axis axis) {
   int64_t size = ir_axis_size(t->graph, axis);
   if (size != IR_DYNAMIC) return base_str_format(t->arena, "%lld", (long long)size).data;
-  return base_str_format(t->arena, "a.size_%.*s", BASE_FMT(axis_name(t, axis))).data;
+  return base_str_format(t->arena, "a.%s", t->p->size_names[axis.index]).data;
 }
 
 static const char *sizes_text(const logits_text *t, const cuda_axes *axes) {
@@ -205,34 +200,28 @@ static void end_kernel(const logits_text *t, const char *suffix) {
 static void print_prepare(const logits_text *t, const rt_form *form) {
   const cuda_logits *l = t->logits;
   const char *type = text_type(l->dtype);
-  bool rows = l->kind == RT_FORM_MATMUL;
-  uint32_t padded = rows ? l->depth : (l->depth + 63) / 64 * 64;
+  const char *from_type = text_type(type_of(t, l->query_arg)->dtype);
+  bool rows = l->kind == RT_FORM_MATMUL, padded = form->prepare_blocks > l->query_count;
+  uint32_t depth = rows ? l->depth : (l->depth + 63) / 64 * 64;
   base_text_printf(t->out, "// Splits the queries, a block each%s.\n",
-                   form->prepare_blocks > l->query_count ? "; those behind the last are zeros"
-                                                         : "");
+                   padded ? "; those behind the last are zeros" : "");
   begin_kernel(t, "_prepare", form->threads, 1);
-  base_text_printf(t->out,
-                   "  for (int query = fm_block(); query < %u; query += fm_blocks()) {\n"
-                   "    %s *const parts = (%s *)a.workspace;\n",
-                   form->prepare_blocks, type, type);
+  base_text_printf(t->out, "  for (int query = fm_block(); query < %u; query += fm_blocks()) {\n",
+                   form->prepare_blocks);
+  base_text_printf(t->out, "    const %s *const from = ", from_type);
+  if (padded) base_text_printf(t->out, "query >= %u ? nullptr : ", l->query_count);
+  base_text_printf(t->out, "%s_query(a, query);\n", t->name);
   if (rows)
-    base_text_printf(t->out, "    const fm_query_rows<%s, %u> to = {parts, query, %u};\n", type,
-                     l->query_count, l->depth);
+    base_text_printf(t->out, "    const fm_query_rows<%s, %u> to", type, l->query_count);
   else
-    base_text_printf(t->out, "    const fm_query_fragments<%s, %u, %u> to = {parts, query, %u};\n",
-                     type, l->query_tiles, l->parts, padded);
-  const char *from = base_str_format(t->arena, "%s_query(a, query)", t->name).data;
-  if (form->prepare_blocks > l->query_count)
-    from = base_str_format(t->arena, "query < %u ? %s : nullptr", l->query_count, from).data;
-  const char *unscale = "nullptr";
+    base_text_printf(t->out, "    const fm_query_fragments<%s, %u, %u> to", type, l->query_tiles,
+                     l->parts);
+  base_text_printf(t->out, " = {(%s *)a.workspace, query, %u};\n", type, depth);
   if (l->scaled)
-    unscale = base_str_format(t->arena, "(float *)(a.workspace + %zu) + query",
-                              cuda_logits_unscale_offset(l))
-                  .data;
-  base_text_printf(t->out,
-                   "    fm_split_query<%s, %u, %u>(%s, %u, %u, to,\n"
-                   "                   %s);\n  }\n",
-                   type, l->parts, form->threads, from, l->depth, padded, unscale);
+    base_text_printf(t->out, "    float *const unscale = (float *)(a.workspace + %zu) + query;\n",
+                     cuda_logits_unscale_offset(l));
+  base_text_printf(t->out, "    fm_split_query<%s, %u, %u>(from, %u, %u, to, %s);\n  }\n", type,
+                   l->parts, form->threads, l->depth, depth, l->scaled ? "unscale" : "nullptr");
   end_kernel(t, "_prepare");
   base_text_printf(t->out, "\n");
 }
@@ -267,7 +256,7 @@ static void print_tile_body(const logits_text *t) {
                    "    }\n",
                    t->name);
   const char *queries =
-      l->groups > 1 ? base_str_format(t->arena, "a.workspace + %zu * group", group_bytes).data
+      l->groups > 1 ? base_str_format(t->arena, "a.workspace + %zull * group", group_bytes).data
                     : "a.workspace";
   base_text_printf(
       t->out,
@@ -296,7 +285,7 @@ static void print_tiles(const logits_text *t, const rt_form *form) {
                    "// A block takes %u pairs of a source and a token at a time, and %u queries: "
                    "%u warps with\n// %u of the pairs each.\n",
                    form->rows_per_block, l->query_tiles * 8, l->warps, 16 * l->row_tiles);
-  begin_kernel(t, "", form->threads, asked ? (long long)asked : l->row_tiles);
+  begin_kernel(t, "", form->threads, asked ? (long long)asked : l->warps > 4 ? 1 : 2);
   base_text_printf(t->out, "  using tile = fm_logit_tile<%s, %u, %u, %u, %u, %u, %u>;\n",
                    text_type(l->dtype), l->depth, l->warps, l->row_tiles, l->query_tiles, l->parts,
                    l->stages);

@@ -10,23 +10,49 @@ static const ir_type *type_of(const text_printer *p, ir_value value) {
 
 // ---- arguments ----------------------------------------------------------------------------------
 
+static const char **new_names(text_printer *p, size_t count) {
+  return base_new_array(p->arena, const char *, count + 1);
+}
+
+static const char *joined_name(text_printer *p, const char *first, base_str second) {
+  return text_name(p, base_str_format(p->arena, "%s_%.*s", first, BASE_FMT(second)));
+}
+
+static void name_argument(text_printer *p, uint32_t arg) {
+  const ir_type *type = type_of(p, p->kernel->args.data[arg].value);
+  const char *name = p->arg_names[arg];
+  uint32_t first = kir_first_stride(p->kernel, arg);
+  for (uint32_t i = 0; i < type->rank; i++)
+    p->stride_names[first + i] =
+        joined_name(p, name, p->graph->axes.data[type->axes[i].index].name);
+  p->row_names[arg] = joined_name(p, name, BASE_STR("row"));
+  p->held_names[arg] = joined_name(p, name, BASE_STR("held"));
+}
+
+// Arguments first: they keep their names whatever is made of those.
 void text_name_memory(text_printer *p) {
   const kir_kernel *kernel = p->kernel;
-  p->arg_names = base_new_array(p->arena, const char *, kernel->args.count + 1);
-  p->value_names = base_new_array(p->arena, const char *, p->graph->nodes.count + 1);
-  p->place_names = base_new_array(p->arena, const char *, p->graph->nodes.count + 1);
-  for (uint32_t i = 0; i < kernel->args.count; i++)
+  uint32_t count = kernel->args.count;
+  p->arg_names = new_names(p, count);
+  p->row_names = new_names(p, count);
+  p->held_names = new_names(p, count);
+  p->stride_names = new_names(p, kir_first_stride(kernel, count));
+  p->size_names = new_names(p, p->graph->axes.count);
+  p->value_names = new_names(p, p->graph->nodes.count);
+  p->place_names = new_names(p, p->graph->nodes.count);
+  p->factor_names = new_names(p, kernel->chain.maxima.count);
+  p->before_names = new_names(p, kernel->chain.maxima.count);
+  for (uint32_t i = 0; i < count; i++)
     p->arg_names[i] = text_name(p, ir_node_of(p->graph, kernel->args.data[i].value)->name);
+  for (uint32_t i = 0; i < count; i++)
+    name_argument(p, i);
+  for (uint32_t i = 0; i < kernel->row_count; i++)
+    p->size_names[kernel->rows[i].index] =
+        joined_name(p, "size", p->graph->axes.data[kernel->rows[i].index].name);
 }
 
-static const char *stride_name(text_printer *p, uint32_t arg, uint32_t position) {
-  const ir_type *type = type_of(p, p->kernel->args.data[arg].value);
-  return text_format(p, "%s_%.*s", p->arg_names[arg],
-                     BASE_FMT(p->graph->axes.data[type->axes[position].index].name));
-}
-
-static const char *size_name(text_printer *p, ir_axis axis) {
-  return text_format(p, "size_%.*s", BASE_FMT(p->graph->axes.data[axis.index].name));
+static const char *stride_name(const text_printer *p, uint32_t arg, uint32_t position) {
+  return p->stride_names[kir_first_stride(p->kernel, arg) + position];
 }
 
 // In the order in which the launcher fills them in: pointers, strides, sizes, workspace.
@@ -52,7 +78,7 @@ void text_print_arguments(text_printer *p, base_text *out) {
     base_text_printf(out, ";\n");
   }
   for (uint32_t i = 0; i < kernel->row_count; i++)
-    base_text_printf(out, "  long long %s;\n", size_name(p, kernel->rows[i]));
+    base_text_printf(out, "  long long %s;\n", p->size_names[kernel->rows[i].index]);
   base_text_printf(out, "  char *workspace;\n");
 }
 
@@ -73,7 +99,7 @@ static const char *row_offset(text_printer *p, uint32_t arg) {
       base_text_printf(&sum, "%s%s * a.%s", sum.length ? " + " : "",
                        p->rows.index[type->axes[i].index].text, stride_name(p, arg, i));
   if (!sum.length || p->phase != KIR_BODY) return NULL;
-  const char *name = text_format(p, "%s_row", p->arg_names[arg]);
+  const char *name = p->row_names[arg];
   for (uint32_t i = 0; i < p->row_offsets.count; i++)
     if (p->row_offsets.data[i] == (int32_t)arg) return name;
   base_push(p->arena, &p->row_offsets, (int32_t)arg);
@@ -120,10 +146,6 @@ static const char *fresh(text_printer *p, ir_value value) {
 }
 
 // ---- rows that wait in registers ----------------------------------------------------------------
-
-static const char *held_name(text_printer *p, uint32_t arg) {
-  return text_format(p, "%s_held", p->arg_names[arg]);
-}
 
 static uint32_t access_bytes(const text_printer *p, ir_dtype dtype) {
   return p->kernel->team.vector * (uint32_t)ir_dtype_size(dtype);
@@ -285,7 +307,7 @@ static void hold_source(text_printer *p, uint32_t arg) {
   const ir_axis *source = info->tiled ? &info->source : NULL;
   base_text dimensions = {.arena = p->arena};
   declare_dimensions(p, &dimensions, type, lane, source, false);
-  text_line(p, text_top(p), "fm_raw<%u> %s%s;", bytes, held_name(p, arg), dimensions.data);
+  text_line(p, text_top(p), "fm_raw<%u> %s%s;", bytes, p->held_names[arg], dimensions.data);
   text_point point = p->rows;
   uint32_t scopes = 0;
   for (uint32_t i = 0; i < type->rank; i++) {
@@ -301,7 +323,7 @@ static void hold_source(text_printer *p, uint32_t arg) {
         text_open_tile(p, axis, base, tiled ? p->count : p->kernel->axes[axis.index].size, &point);
   }
   scopes += text_open_lanes(p, lane, false, &point);
-  const char *element = held_element(p, held_name(p, arg), type, lane, source, &point);
+  const char *element = held_element(p, p->held_names[arg], type, lane, source, &point);
   if (info->staged)
     text_line(p, text_top(p), "%s = fm_shared_raw<%u>(%s);", element, bytes,
               staged_element(p, arg, &point));
@@ -335,6 +357,14 @@ static bool has_place(const text_printer *p, uint32_t index) {
   return place == KIR_SCRATCH || place == KIR_SHARED;
 }
 
+bool text_keeps_registers(const text_printer *p) {
+  for (uint32_t i = 0; i < p->kernel->args.count; i++)
+    if (p->kernel->args.data[i].residency == KIR_REGISTERS) return true;
+  for (uint32_t i = 0; i < p->graph->nodes.count; i++)
+    if (p->kernel->values[i].residency == KIR_REGISTERS && has_place(p, i)) return true;
+  return false;
+}
+
 bool text_indexes_registers(const text_printer *p, ir_axis axis) {
   for (uint32_t i = 0; i < p->kernel->args.count; i++) {
     const kir_arg *arg = &p->kernel->args.data[i];
@@ -354,6 +384,13 @@ bool text_indexes_registers(const text_printer *p, ir_axis axis) {
 
 // ---- loading arguments --------------------------------------------------------------------------
 
+// Does the row wait in registers? Of a tile's sources only those do that the tile's own index says.
+static bool is_held(const text_printer *p, const kir_arg *arg, const text_point *point) {
+  if (arg->residency != KIR_REGISTERS) return false;
+  return !arg->tiled ||
+         (p->in_tile && has_tile(p, arg) && point->index[arg->source.index].offset != NULL);
+}
+
 static text_term load_vector(text_printer *p, ir_value value, uint32_t arg, const text_point *point,
                              int32_t lane) {
   const kir_arg *info = &p->kernel->args.data[arg];
@@ -361,9 +398,8 @@ static text_term load_vector(text_printer *p, ir_value value, uint32_t arg, cons
   const char *name = fresh(p, value), *dtype = text_type(type->dtype);
   uint32_t scope = text_top(p);
   text_line(p, scope, "float %s[%u];", name, p->vector);
-  bool held = info->residency == KIR_REGISTERS && (!info->tiled || p->in_tile);
-  if (held && is_own(point, type->axes[lane])) {
-    const char *element = held_element(p, held_name(p, arg), type, type->axes[lane],
+  if (is_held(p, info, point) && is_own(point, type->axes[lane])) {
+    const char *element = held_element(p, p->held_names[arg], type, type->axes[lane],
                                        info->tiled ? &info->source : NULL, point);
     text_line(p, scope, "fm_unpack<%s>(%s, %s);", dtype, name, element);
   } else if (info->staged && is_own(point, type->axes[lane])) {
@@ -448,9 +484,13 @@ void text_declare_places(text_printer *p) {
   for (uint32_t i = 0; i < p->kernel->chain.maxima.count && !p->launch; i++) {
     const kir_running *running = &p->kernel->chain.maxima.data[i];
     const char *place = p->place_names[running->maximum.index];
-    text_line(p, text_top(p), "float *const %s_factor = (float *)(scalars + %zu);", place,
+    if (!p->factor_names[i]) {
+      p->factor_names[i] = joined_name(p, place, BASE_STR("factor"));
+      p->before_names[i] = joined_name(p, place, BASE_STR("before"));
+    }
+    text_line(p, text_top(p), "float *const %s = (float *)(scalars + %zu);", p->factor_names[i],
               running->factor);
-    text_line(p, text_top(p), "float *const %s_before = (float *)(scalars + %zu);", place,
+    text_line(p, text_top(p), "float *const %s = (float *)(scalars + %zu);", p->before_names[i],
               running->last);
   }
 }
@@ -479,8 +519,12 @@ static const char *place_index(text_printer *p, ir_value value, const text_point
 
 // ---- running maxima -----------------------------------------------------------------------------
 
+static size_t running_index(const text_printer *p, const kir_running *running) {
+  return (size_t)(running - p->kernel->chain.maxima.data);
+}
+
 text_term text_load_factor(text_printer *p, const kir_running *running, const text_point *point) {
-  const char *factor = text_format(p, "%s_factor[%s]", p->place_names[running->maximum.index],
+  const char *factor = text_format(p, "%s[%s]", p->factor_names[running_index(p, running)],
                                    place_index(p, running->maximum, point));
   return (text_term){factor, false, false, text_top(p)};
 }
@@ -488,11 +532,11 @@ text_term text_load_factor(text_printer *p, const kir_running *running, const te
 // exp(old - new), and new in place of old: both are what the exponentials subtract.
 void text_update_running(text_printer *p, const kir_running *running, const text_point *point,
                          const char *now) {
-  const char *place = p->place_names[running->maximum.index];
   const char *index = place_index(p, running->maximum, point);
-  text_line(p, text_top(p), "%s_factor[%s] = fm_exp(%s_before[%s] - %s);", place, index, place,
-            index, now);
-  text_line(p, text_top(p), "%s_before[%s] = %s;", place, index, now);
+  const char *before = p->before_names[running_index(p, running)];
+  text_line(p, text_top(p), "%s[%s] = fm_exp(%s[%s] - %s);",
+            p->factor_names[running_index(p, running)], index, before, index, now);
+  text_line(p, text_top(p), "%s[%s] = %s;", before, index, now);
 }
 
 // What runs from tile to tile begins as if there had been no source.
@@ -512,8 +556,8 @@ void text_begin_chain(text_printer *p) {
               text_group(p), p->place_names[i], text_neutral(node->op));
     for (uint32_t j = 0; j < kernel->chain.maxima.count; j++)
       if (kernel->chain.maxima.data[j].maximum.index == i)
-        text_line(p, text_top(p), "for (int i = lane; i < %lld; i += %u) %s_before[i] = %s;",
-                  (long long)count, text_group(p), p->place_names[i], text_neutral(IR_REDUCE_MAX));
+        text_line(p, text_top(p), "for (int i = lane; i < %lld; i += %u) %s[i] = %s;",
+                  (long long)count, text_group(p), p->before_names[j], text_neutral(IR_REDUCE_MAX));
   }
 }
 

@@ -1,7 +1,9 @@
 // Scopes, lines and names.
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "codegen/cuda/text.h"
 
@@ -9,24 +11,161 @@
 
 // What a graph may call an axis or a value and C++ may not.
 static const char *const reserved[] = {
-    "a",         "first",     "step",     "slot",       "stages",    "stage",     "ring",
-    "full",      "round",     "copy_row", "row_values", "part",      "alignas",   "and",
-    "asm",       "auto",      "bool",     "break",      "case",      "catch",     "char",
-    "class",     "const",     "continue", "default",    "delete",    "do",        "double",
-    "else",      "enum",      "exchange", "explicit",   "extern",    "false",     "float",
-    "for",       "friend",    "goto",     "if",         "inline",    "int",       "lane",
-    "long",      "mutable",   "new",      "not",        "operator",  "or",        "private",
-    "public",    "register",  "return",   "row",        "rows",      "scalars",   "shared",
-    "short",     "signed",    "sizeof",   "static",     "struct",    "switch",    "team",
-    "template",  "this",      "thread",   "throw",      "true",      "try",       "typedef",
-    "union",     "unsigned",  "using",    "virtual",    "void",      "volatile",  "warp",
-    "while",     "workspace", "xor",      "main",       "e",         "turn",      "linux",
-    "unix",      "asm",       "half",     "blockIdx",   "threadIdx", "gridDim",   "blockDim",
-    "typename",  "typeid",    "nullptr",  "namespace",  "export",    "constexpr", "decltype",
-    "noexcept",  "compl",     "bitand",   "bitor",      "and_eq",    "or_eq",     "not_eq",
-    "xor_eq",    "wchar_t",   "char16_t", "char32_t",   "requires",  "concept",   "signed",
-    "protected", "block",     "blocks",
+    "a",
+    "first",
+    "step",
+    "slot",
+    "stages",
+    "stage",
+    "ring",
+    "full",
+    "round",
+    "copy_row",
+    "row_values",
+    "part",
+    "alignas",
+    "and",
+    "asm",
+    "auto",
+    "bool",
+    "break",
+    "case",
+    "catch",
+    "char",
+    "class",
+    "const",
+    "continue",
+    "default",
+    "delete",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "exchange",
+    "explicit",
+    "extern",
+    "false",
+    "float",
+    "for",
+    "friend",
+    "goto",
+    "if",
+    "inline",
+    "int",
+    "lane",
+    "long",
+    "mutable",
+    "new",
+    "not",
+    "operator",
+    "or",
+    "private",
+    "public",
+    "register",
+    "return",
+    "row",
+    "rows",
+    "scalars",
+    "shared",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "switch",
+    "team",
+    "template",
+    "this",
+    "thread",
+    "throw",
+    "true",
+    "try",
+    "typedef",
+    "union",
+    "unsigned",
+    "using",
+    "virtual",
+    "void",
+    "volatile",
+    "warp",
+    "while",
+    "workspace",
+    "xor",
+    "main",
+    "e",
+    "turn",
+    "linux",
+    "unix",
+    "asm",
+    "half",
+    "blockIdx",
+    "threadIdx",
+    "gridDim",
+    "blockDim",
+    "typename",
+    "typeid",
+    "nullptr",
+    "namespace",
+    "export",
+    "constexpr",
+    "decltype",
+    "noexcept",
+    "compl",
+    "bitand",
+    "bitor",
+    "and_eq",
+    "or_eq",
+    "not_eq",
+    "xor_eq",
+    "wchar_t",
+    "char16_t",
+    "char32_t",
+    "requires",
+    "concept",
+    "signed",
+    "protected",
+    "block",
+    "blocks",
+    "partials",
+    "alignof",
+    "const_cast",
+    "i",
+    "row_partials",
+    "dynamic_cast",
+    "reinterpret_cast",
+    "static_assert",
+    "static_cast",
+    "thread_local",
 };
+
+// Functions that every CUDA file has; those with an f at the end too. A kernel cannot be called so.
+static const char *const library[] = {
+    "abs",        "acos",      "acosh",     "asin",     "asinh",     "assert",  "atan",
+    "atan2",      "atanh",     "cbrt",      "ceil",     "clock",     "clock64", "copysign",
+    "cos",        "cosh",      "cospi",     "erf",      "erfc",      "erfcinv", "erfcx",
+    "erfinv",     "exp",       "exp10",     "exp2",     "expm1",     "fabs",    "fdim",
+    "fdivide",    "floor",     "fma",       "fmax",     "fmin",      "fmod",    "free",
+    "frexp",      "hypot",     "ilogb",     "isfinite", "isinf",     "isnan",   "j0",
+    "j1",         "jn",        "labs",      "ldexp",    "lgamma",    "llabs",   "llrint",
+    "llround",    "log",       "log10",     "log1p",    "log2",      "logb",    "lrint",
+    "lround",     "malloc",    "max",       "memcpy",   "memset",    "min",     "modf",
+    "nan",        "nearbyint", "nextafter", "norm",     "norm3d",    "norm4d",  "normcdf",
+    "normcdfinv", "pow",       "printf",    "rcbrt",    "remainder", "remquo",  "rhypot",
+    "rint",       "rnorm",     "rnorm3d",   "rnorm4d",  "round",     "rsqrt",   "scalbln",
+    "scalbn",     "signbit",   "sin",       "sincos",   "sincospi",  "sinh",    "sinpi",
+    "sqrt",       "tan",       "tanh",      "tgamma",   "trap",      "trunc",   "y0",
+    "y1",         "yn",
+};
+
+static bool is_in(const char *name, size_t length, size_t count, const char *const *list) {
+  for (size_t i = 0; i < count; i++)
+    if (strlen(list[i]) == length && memcmp(list[i], name, length) == 0) return true;
+  return false;
+}
+
+static bool is_reserved(const char *name) {
+  return is_in(name, strlen(name), sizeof reserved / sizeof *reserved, reserved);
+}
 
 static bool is_index(const text_printer *p, const char *name) {
   for (uint32_t i = 0; i < p->indices.count; i++)
@@ -35,8 +174,7 @@ static bool is_index(const text_printer *p, const char *name) {
 }
 
 static bool is_taken(const text_printer *p, const char *name) {
-  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-    if (strcmp(reserved[i], name) == 0) return true;
+  if (is_reserved(name)) return true;
   for (uint32_t i = 0; i < p->names.count; i++)
     if (strcmp(p->names.data[i], name) == 0) return true;
   return false;
@@ -44,11 +182,11 @@ static bool is_taken(const text_printer *p, const char *name) {
 
 // Letters, digits and single underscores, a letter first: what begins with an underscore or holds
 // two belongs to the compiler, what begins with fm_ to the prelude.
-static char *clean(text_printer *p, base_str wanted) {
-  char *name = base_new_array(p->arena, char, wanted.length + 16);
+static char *clean(base_arena *arena, base_str wanted) {
+  char *name = base_new_array(arena, char, wanted.length + 16);
   size_t length = 0;
   if (wanted.length == 0 || !isalpha((unsigned char)wanted.data[0]) ||
-      (wanted.length > 2 && memcmp(wanted.data, "fm_", 3) == 0))
+      (wanted.length > 2 && strncasecmp(wanted.data, "fm_", 3) == 0))
     name[length++] = 'v';
   for (size_t i = 0; i < wanted.length; i++) {
     char c = isalnum((unsigned char)wanted.data[i]) ? wanted.data[i] : '_';
@@ -58,12 +196,20 @@ static char *clean(text_printer *p, base_str wanted) {
 }
 
 const char *text_name(text_printer *p, base_str wanted) {
-  char *name = clean(p, wanted);
+  char *name = clean(p->arena, wanted);
   size_t length = strlen(name);
   for (uint32_t i = 2; is_taken(p, name) || is_index(p, name); i++)
     snprintf(name + length, 16, "_%u", i);
   base_push(p->arena, &p->names, name);
   return name;
+}
+
+const char *text_function_name(base_arena *arena, base_str wanted) {
+  const char *name = clean(arena, wanted);
+  size_t length = strlen(name), count = sizeof library / sizeof *library;
+  bool taken = is_reserved(name) || is_in(name, length, count, library) ||
+               (name[length - 1] == 'f' && is_in(name, length - 1, count, library));
+  return taken ? base_str_format(arena, "%s_kernel", name).data : name;
 }
 
 const char *text_format(text_printer *p, const char *format, ...) {
@@ -88,16 +234,45 @@ static text_scope *innermost(text_printer *p) {
   return p->scopes.data[text_top(p)];
 }
 
-__attribute__((format(printf, 3, 0))) static void add_line(base_text *out, uint32_t indent,
-                                                           const char *format, va_list arguments) {
-  base_str text = base_str_vformat(out->arena, format, arguments);
-  base_text_printf(out, "%*s%.*s\n", 2 * (int)indent, "", BASE_FMT(text));
+enum { COLUMNS = 100, CONTINUED = 4 };
+
+// Of the commas before the margin the last one in the fewest parentheses; the length of the line
+// when there is none.
+static size_t break_point(base_str line, size_t room) {
+  size_t best = line.length;
+  int depth = 0, least = INT_MAX;
+  for (size_t i = 0; i < line.length && i < room; i++) {
+    depth += (line.data[i] == '(' || line.data[i] == '{' || line.data[i] == '<') -
+             (line.data[i] == ')' || line.data[i] == '}' || line.data[i] == '>');
+    if (line.data[i] != ',' || i + 1 >= line.length || line.data[i + 1] != ' ' || depth > least)
+      continue;
+    least = depth;
+    best = i + 1;
+  }
+  return best;
+}
+
+static void add_line(base_text *out, uint32_t indent, base_str line) {
+  size_t column = 2 * (size_t)indent, margin = column;
+  while (margin + line.length > COLUMNS && margin < COLUMNS) {
+    size_t length = break_point(line, COLUMNS - margin);
+    if (length == line.length) break;
+    base_text_printf(out, "%*s%.*s\n", (int)margin, "", (int)length, line.data);
+    line = (base_str){line.data + length + 1, line.length - length - 1};
+    margin = column + CONTINUED;
+  }
+  base_text_printf(out, "%*s%.*s\n", (int)margin, "", BASE_FMT(line));
+}
+
+__attribute__((format(printf, 3, 0))) static void
+format_line(base_text *out, uint32_t indent, const char *format, va_list arguments) {
+  add_line(out, indent, base_str_vformat(out->arena, format, arguments));
 }
 
 void text_line(text_printer *p, uint32_t scope, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  add_line(&p->scopes.data[scope]->lines, p->scopes.data[scope]->indent, format, arguments);
+  format_line(&p->scopes.data[scope]->lines, p->scopes.data[scope]->indent, format, arguments);
   va_end(arguments);
 }
 
@@ -105,7 +280,7 @@ void text_element(text_printer *p, const char *format, ...) {
   text_scope *scope = innermost(p);
   va_list arguments;
   va_start(arguments, format);
-  add_line(&scope->elements, scope->indent + (p->vector > 1), format, arguments);
+  format_line(&scope->elements, scope->indent + (p->vector > 1), format, arguments);
   va_end(arguments);
 }
 
@@ -113,7 +288,7 @@ void text_after(text_printer *p, const char *format, ...) {
   text_scope *scope = innermost(p);
   va_list arguments;
   va_start(arguments, format);
-  add_line(&scope->after, scope->indent, format, arguments);
+  format_line(&scope->after, scope->indent, format, arguments);
   va_end(arguments);
 }
 
@@ -206,7 +381,7 @@ static bool is_open(const text_printer *p, const char *name) {
 
 // Its name in lower case; loops inside each other have different ones.
 const char *text_axis_name(text_printer *p, ir_axis axis) {
-  char *name = clean(p, p->graph->axes.data[axis.index].name);
+  char *name = clean(p->arena, p->graph->axes.data[axis.index].name);
   size_t length = strlen(name);
   for (char *c = name; *c; c++)
     *c = (char)tolower((unsigned char)*c);
@@ -217,8 +392,9 @@ const char *text_axis_name(text_printer *p, ir_axis axis) {
   return name;
 }
 
-const char *text_unroll(text_printer *p) {
-  return text_format(p, "#pragma unroll\n%*s", 2 * (int)innermost(p)->indent, "");
+const char *text_unroll(text_printer *p, bool whole) {
+  return text_format(p, "#pragma unroll%s\n%*s", whole ? "" : " 1", 2 * (int)innermost(p)->indent,
+                     "");
 }
 
 // A scope whose head, with the index's name, is printed by `head`.
@@ -234,8 +410,7 @@ text_index text_loop(text_printer *p, ir_axis axis, int64_t low, int64_t high, i
                      bool unroll, uint32_t *opened) {
   *opened = high - low > step;
   if (!*opened) return (text_index){text_format(p, "%lld", (long long)low), low, low + 1, 0, NULL};
-  const char *pragma = text_format(p, "#pragma unroll%s\n%*s", unroll ? "" : " 1",
-                                   2 * (int)innermost(p)->indent, "");
+  const char *pragma = text_unroll(p, unroll);
   text_index index = open_loop(p, axis, low, high, "");
   innermost(p)->head =
       text_format(p, "%sfor (int %s = %lld; %s < %lld; %s)", pragma, index.text, (long long)low,

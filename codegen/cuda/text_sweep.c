@@ -12,7 +12,7 @@
 
 // ---- lanes --------------------------------------------------------------------------------------
 
-enum { MAX_TURNS_UNROLLED = 16 };
+enum { MAX_TURNS_UNROLLED = 4 };
 
 uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point *point) {
   const kir_team *team = &p->kernel->team;
@@ -21,9 +21,10 @@ uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point 
   int64_t step = threads * width, turns = (size + step - 1) / step;
   p->vector = (uint32_t)width;
   uint32_t opened = 1;
+  bool unroll = turns <= MAX_TURNS_UNROLLED || text_keeps_registers(p);
   if (turns > 1)
-    text_open(p, text_format(p, "%sfor (int turn = 0; turn < %lld; turn++)",
-                             turns <= MAX_TURNS_UNROLLED ? text_unroll(p) : "", (long long)turns));
+    text_open(p, text_format(p, "%sfor (int turn = 0; turn < %lld; turn++)", text_unroll(p, unroll),
+                             (long long)turns));
   else
     text_open(p, "");
   const char *name = text_axis_name(p, lane);
@@ -103,7 +104,9 @@ uint32_t text_open_tile(text_printer *p, ir_axis axis, text_index base, int64_t 
 
 static uint32_t open_tile(text_printer *p, tile *t, text_point *point) {
   uint32_t opened = text_open_tile(p, t->axis, t->base, t->count, point);
-  t->offset = point->index[t->axis.index].offset;
+  text_index *index = &point->index[t->axis.index];
+  t->offset = index->offset;
+  if (!text_is_tiled(p, t->axis)) index->offset = NULL; // only the chain's tile waits in registers
   return opened;
 }
 

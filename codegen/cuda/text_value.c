@@ -217,6 +217,7 @@ static text_point shift_axis(text_printer *p, const text_point *point, ir_axis t
   index.text = text_sum(p, index.text, text_format(p, "%lld", (long long)by));
   index.low += by;
   index.high += by;
+  index.offset = NULL; // another index than the tile's
   text_set_axis(p, &moved, over, index, (point->lanes & ir_axis_bit(to)) != 0);
   return moved;
 }
@@ -297,6 +298,7 @@ static text_term concat(text_printer *p, ir_value value, const text_point *point
     int64_t size = part_size(p, node, i);
     if (index->low >= offset && index->high <= offset + size) {
       text_point moved = shift_axis(p, point, node->to[0], node->over[0], -offset);
+      moved.index[node->over[0].index].offset = index->offset;
       return text_value(p, node->operands[i], &moved);
     }
     offset += size;
