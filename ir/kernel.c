@@ -36,8 +36,6 @@ static bool is_accumulated(const kir_sweep *sweep, uint32_t i) {
 static int64_t wanted_team_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   const kir_axis *axis = &kernel->axes[sweep->loops[i].index];
   if ((int32_t)i == sweep->lane || sweep->scalar || axis->hidden || axis->head) return 1;
-  if (sweep->chained && sweep->loops[i].index == kernel->chain.axis.index)
-    return kernel->chain.tile;
   if (kernel->team.stepped && sweep->loop_count && is_accumulated(sweep, (uint32_t)sweep->lane))
     return axis->size; // all at once: the launch ends after it
   return axis->source ? kernel->schedule.source_tile : kernel->schedule.query_tile;
@@ -60,10 +58,19 @@ static int64_t wanted_tile(const kir_kernel *kernel, const kir_sweep *sweep, uin
   return axis->source ? schedule->source_tile : schedule->query_tile;
 }
 
+static bool is_chained(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
+  return sweep->chained && sweep->loops[i].index == kernel->chain.axis.index;
+}
+
+// The tile of a chain is the same for all its sweeps, so the other loops get what it leaves.
 int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   int64_t points = 1, tile = 1;
+  if (is_chained(kernel, sweep, i)) return kernel->chain.tile;
+  for (uint32_t j = 0; j < sweep->loop_count; j++)
+    if (is_chained(kernel, sweep, j)) points = kernel->chain.tile;
   for (uint32_t j = sweep->loop_count; j-- > i;) {
     int64_t size = kernel->axes[sweep->loops[j].index].size;
+    if (is_chained(kernel, sweep, j)) continue;
     tile = wanted_tile(kernel, sweep, j);
     if ((int32_t)j != sweep->lane && tile > size) tile = size > 0 ? size : 1;
     if (points * tile > MAX_POINTS) tile = MAX_POINTS / points > 0 ? MAX_POINTS / points : 1;

@@ -8,8 +8,8 @@
 //
 // Both sums need only v, so one read of v yields both; and g * q has no token axis, so it is
 // computed once. Works on the factors of any product under a dot: a query norm, a scale, a
-// per-token gain move out the same way. A product whose type rounds (bf16, f16) is one factor:
-// rounding points are semantics.
+// per-token gain move out the same way, also through a cast that only orders axes. A product whose
+// type rounds (bf16, f16) is one factor: rounding points are semantics.
 //
 // Needs nothing; leaves no rms_norm. Terminates: each node of the old graph is visited once.
 #include "passes/passes.h"
