@@ -87,7 +87,7 @@ static bool fill_memory(api_call *call, const bench_frame *frame, const bench_te
 }
 
 static fathom_status give_memory(api_call *call, bench_frame *frame, bench_tensor *t) {
-  enum { PATTERN = 1 << 23 }; // bytes, of every dtype's elements
+  enum { PATTERN = 1 << 20 }; // bytes, whole elements of every dtype
   bool apart = api_device_dlpack(frame->executable).device_type != kDLCPU;
   size_t bytes, filled;
   if (__builtin_mul_overflow(frame->sets, t->bytes, &bytes))

@@ -61,6 +61,9 @@ typedef struct tune_comparison {
   tune_timing kernel;
   tune_ceiling ceiling;
   double gb_s; // of the kernel: (read_bytes + written_bytes) / median
+  // On a device: calls of the kernel in a sample, and what one takes the host, at best.
+  uint32_t batch;
+  double launch_seconds;
 } tune_comparison;
 
 // Picks the best stream kernels for the mix, then measures kernel, ceiling, kernel, ceiling, ...
@@ -72,10 +75,16 @@ base_status tune_measure_interleaved(tune_work kernel, const rt_executor *execut
 
 // ---- on a device --------------------------------------------------------------------------------
 
-// The same on a device, by its timers: `kernel` launches on the default stream what moves `bytes`;
-// the ceiling is a copy within the device that moves as many. Before each sample the level 2 cache
-// is filled with something else, which also keeps the device busy while the host launches.
-base_status tune_measure_device(rt_device *device, tune_work kernel, uint64_t bytes, double seconds,
-                                tune_comparison *result, base_diag *diag);
+// How many sets of memory, of `bytes` each, calls should go round so that one that comes back to a
+// set finds nothing of it in the level 2 cache.
+uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes);
+
+// The same on a device, by its timers, which leave the host out: `kernel` launches on the default
+// stream what moves `bytes`. The ceiling is a copy within the device that moves as many, half of
+// them written. Samples are batches of launches, each right behind the one before. With `sets` from
+// tune_cold_sets the calls of both go round so many sets of memory (`kernel` sees to its own) and
+// find the level 2 cache cold; with 1 they find there what fits.
+base_status tune_measure_device(rt_device *device, tune_work kernel, uint32_t sets, uint64_t bytes,
+                                double seconds, tune_comparison *result, base_diag *diag);
 
 #endif

@@ -1,104 +1,218 @@
-// Timing on a device. Its own timers leave the host's launch out; kernel and copy take turns, so that
-// clocks and neighbours move both alike.
+// Timing on a device. Kernel and copy take turns, so that clocks and neighbours move both alike.
+//
+// A sample is a batch of calls between two of the device's events, one call right behind the other.
+// The device must have something to do until the host has launched all of them, or it is the host
+// that gets timed: so fills of other memory come first. They leave the level 2 cache full of lines
+// that are still to be written, which some calls ahead of the first event put in order.
 #include "autotune/contest.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_SAMPLES = 3, CACHE_TIMES = 2 };
-static const double warm_share = 0.25; // of the time
+enum {
+  LEAST_SAMPLES = 3,
+  CALLS_MOST = 256, // of a sample; a driver queues about a thousand launches
+  FILLS_MOST = 64,  // before a sample
+  CACHE_TIMES = 2,  // memory that is other memory, in caches
+};
+static const double sample_seconds = 300e-6; // of a batch, about: a thousand times an event's step
+static const double warm_share = 0.25;       // of the time to measure
+static const size_t least_filled = (size_t)32 << 20;
+
+typedef struct turn {
+  tune_work work;
+  tune_samples samples;
+  uint32_t ahead;        // calls before the first event
+  double launch_seconds; // of the host, for a call; the fastest so far
+} turn;
 
 typedef struct rig {
   rt_device *device;
   base_diag *diag;
   rt_timer *timer;
-  void *from, *to, *cache; // memory of the device
-  size_t half, cache_bytes;
-  tune_work kernel;
-  tune_samples samples[2]; // of the kernel, of the copy
+  char *from, *to; // what copies move, `sets` times
+  void *filled;
+  size_t copy_bytes, filled_bytes;
+  uint32_t sets, set;
+  double fill_seconds;
+  base_status status; // of the copies: the first that failed
+  turn turns[2];      // of the kernel, of the copy
 } rig;
 
-static base_status run_copy(rig *r) {
-  return r->device->ops->copy(r->device, NULL, r->to, r->from, r->half, r->diag);
+uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes) {
+  uint64_t cache = CACHE_TIMES * (uint64_t)device->facts.level2_bytes;
+  if (bytes == 0 || bytes >= cache) return 1;
+  uint64_t sets = (cache + bytes - 1) / bytes;
+  return sets < 2 * CALLS_MOST ? (uint32_t)sets : 2 * CALLS_MOST;
 }
 
-// Seconds of one run.
-static base_status time_once(rig *r, bool copy, double *seconds) {
-  const rt_device_ops *ops = r->device->ops;
-  double microseconds = 0;
+// ---- one sample ---------------------------------------------------------------------------------
+
+static void run_copy(void *user) {
+  rig *r = user;
+  size_t offset = r->set * r->copy_bytes;
+  r->set = (r->set + 1) % r->sets;
+  base_status status = r->device->ops->copy(r->device, NULL, r->to + offset, r->from + offset,
+                                            r->copy_bytes, r->diag);
+  if (r->status == BASE_OK) r->status = status;
+}
+
+static base_status fill(rig *r, uint32_t times) {
   base_status status = BASE_OK;
-  if (r->cache_bytes > 0) status = ops->fill(r->device, NULL, r->cache, 0, r->cache_bytes, r->diag);
-  if (status == BASE_OK) status = ops->timer_start(r->device, r->timer, NULL, r->diag);
-  if (status == BASE_OK && copy) status = run_copy(r);
-  if (status == BASE_OK && !copy) r->kernel.call(r->kernel.user);
-  if (status == BASE_OK)
-    status = ops->timer_stop(r->device, r->timer, NULL, &microseconds, r->diag);
-  *seconds = microseconds * 1e-6;
+  for (uint32_t i = 0; i < times && status == BASE_OK; i++)
+    status = r->device->ops->fill(r->device, NULL, r->filled, 0, r->filled_bytes, r->diag);
   return status;
 }
 
+// So many that they last until `calls` are launched; one where no number of them would.
+static uint32_t fills_for(const rig *r, const turn *t, uint32_t calls) {
+  double launching = 1.25 * t->launch_seconds * calls;
+  double fills = r->fill_seconds > 0 ? launching / r->fill_seconds : 0;
+  return fills < FILLS_MOST ? (uint32_t)fills + 1 : 1;
+}
+
+static void call_all(turn *t, uint32_t calls) {
+  for (uint32_t i = 0; i < calls; i++)
+    t->work.call(t->work.user);
+}
+
+// Seconds of one call.
+static base_status take(rig *r, turn *t, double *seconds) {
+  const rt_device_ops *ops = r->device->ops;
+  uint32_t calls = t->samples.batch;
+  double microseconds = 0;
+  base_status status = fill(r, fills_for(r, t, t->ahead + calls));
+  if (status != BASE_OK) return status;
+  call_all(t, t->ahead);
+  status = ops->timer_start(r->device, r->timer, NULL, r->diag);
+  if (status != BASE_OK) return status;
+  double start = tune_now();
+  call_all(t, calls);
+  double launching = (tune_now() - start) / calls;
+  status = ops->timer_stop(r->device, r->timer, NULL, &microseconds, r->diag);
+  if (launching < t->launch_seconds) t->launch_seconds = launching;
+  *seconds = microseconds * 1e-6 / calls;
+  return status == BASE_OK ? r->status : status;
+}
+
+// ---- turns --------------------------------------------------------------------------------------
+
+// Batches grow until one is long enough; by then the work has been warmed up as well.
+static base_status choose_batch(rig *r, turn *t) {
+  double seconds;
+  for (;;) {
+    base_status status = take(r, t, &seconds);
+    if (status != BASE_OK) return status;
+    uint32_t calls = t->samples.batch;
+    if (calls == CALLS_MOST || seconds * calls >= sample_seconds) return BASE_OK;
+    double wanted = seconds > 0 ? sample_seconds / seconds + 1 : CALLS_MOST;
+    if (wanted > 8.0 * calls) wanted = 8.0 * calls; // the first ones are slow
+    calls = wanted < CALLS_MOST ? (uint32_t)wanted : CALLS_MOST;
+    t->samples.batch = calls > t->samples.batch ? calls : t->samples.batch + 1;
+    t->ahead = r->sets < t->samples.batch ? r->sets : t->samples.batch;
+  }
+}
+
 static base_status take_turns(rig *r, double seconds) {
+  turn *kernel = &r->turns[0], *copy = &r->turns[1];
   double now = tune_now(), warm = now + warm_share * seconds, end = now + seconds, time;
-  base_status status = BASE_OK;
-  do
+  base_status status = choose_batch(r, kernel);
+  if (status == BASE_OK) status = choose_batch(r, copy);
+  while (status == BASE_OK && tune_now() < warm)
     for (int i = 0; i < 2 && status == BASE_OK; i++)
-      status = time_once(r, i == 1, &time);
-  while (status == BASE_OK && tune_now() < warm);
-  while (status == BASE_OK && r->samples[1].count < TUNE_MAX_SAMPLES &&
-         (r->samples[1].count < LEAST_SAMPLES || tune_now() < end))
+      status = take(r, &r->turns[i], &time);
+  while (status == BASE_OK && copy->samples.count < TUNE_MAX_SAMPLES &&
+         (copy->samples.count < LEAST_SAMPLES || tune_now() < end))
     for (int i = 0; i < 2 && status == BASE_OK; i++) {
-      status = time_once(r, i == 1, &time);
-      r->samples[i].seconds[r->samples[i].count++] = time;
+      tune_samples *samples = &r->turns[i].samples;
+      status = take(r, &r->turns[i], &time);
+      if (status == BASE_OK) samples->seconds[samples->count++] = time;
     }
+  return status;
+}
+
+// ---- the rig ------------------------------------------------------------------------------------
+
+static base_status time_fills(rig *r) {
+  enum { FILLS = 4 };
+  const rt_device_ops *ops = r->device->ops;
+  double microseconds = 0;
+  base_status status = fill(r, 1);
+  if (status == BASE_OK) status = ops->timer_start(r->device, r->timer, NULL, r->diag);
+  if (status == BASE_OK) status = fill(r, FILLS);
+  if (status == BASE_OK)
+    status = ops->timer_stop(r->device, r->timer, NULL, &microseconds, r->diag);
+  r->fill_seconds = microseconds * 1e-6 / FILLS;
+  return status;
+}
+
+static base_status allocate(rig *r, size_t bytes, char **out) {
+  void *memory = NULL;
+  base_status status = r->device->ops->allocate(r->device, bytes, &memory, r->diag);
+  *out = memory;
   return status;
 }
 
 static base_status open_rig(rig *r) {
   const rt_device_ops *ops = r->device->ops;
   for (int i = 0; i < 2; i++) {
-    r->samples[i] = (tune_samples){.batch = 1};
-    r->samples[i].seconds = malloc(TUNE_MAX_SAMPLES * sizeof(double));
-    if (r->samples[i].seconds != NULL) continue;
+    tune_samples *samples = &r->turns[i].samples;
+    *samples = (tune_samples){.batch = 1};
+    samples->seconds = malloc(TUNE_MAX_SAMPLES * sizeof(double));
+    if (samples->seconds != NULL) continue;
     base_error_status(r->diag, BASE_MEMORY, (base_loc){0}, "out of memory");
     return BASE_MEMORY;
   }
+  char *filled = NULL;
   base_status status = ops->timer_create(r->device, &r->timer, r->diag);
-  if (status == BASE_OK) status = ops->allocate(r->device, r->half, &r->from, r->diag);
-  if (status == BASE_OK) status = ops->allocate(r->device, r->half, &r->to, r->diag);
-  if (status == BASE_OK) status = ops->fill(r->device, NULL, r->from, 1, r->half, r->diag);
-  if (status == BASE_OK && r->cache_bytes > 0)
-    status = ops->allocate(r->device, r->cache_bytes, &r->cache, r->diag);
-  return status;
+  if (status == BASE_OK) status = allocate(r, r->sets * r->copy_bytes, &r->from);
+  if (status == BASE_OK) status = allocate(r, r->sets * r->copy_bytes, &r->to);
+  if (status == BASE_OK) status = allocate(r, r->filled_bytes, &filled);
+  r->filled = filled;
+  if (status == BASE_OK)
+    status = ops->fill(r->device, NULL, r->from, 1, r->sets * r->copy_bytes, r->diag);
+  return status == BASE_OK ? time_fills(r) : status;
 }
 
 static void close_rig(rig *r) {
   const rt_device_ops *ops = r->device->ops;
   ops->release(r->device, r->from);
   ops->release(r->device, r->to);
-  ops->release(r->device, r->cache);
+  ops->release(r->device, r->filled);
   ops->timer_destroy(r->device, r->timer);
   for (int i = 0; i < 2; i++)
-    tune_samples_close(&r->samples[i]);
+    tune_samples_close(&r->turns[i].samples);
 }
 
-base_status tune_measure_device(rt_device *device, tune_work kernel, uint64_t bytes, double seconds,
-                                tune_comparison *result, base_diag *diag) {
+static void conclude(rig *r, uint64_t bytes, tune_comparison *result) {
+  turn *kernel = &r->turns[0], *copy = &r->turns[1];
+  result->kernel = tune_samples_timing(&kernel->samples);
+  result->batch = kernel->samples.batch;
+  result->launch_seconds = kernel->launch_seconds;
+  result->ceiling.timing = tune_samples_timing(&copy->samples);
+  snprintf(result->ceiling.variant, sizeof result->ceiling.variant, "copy within the device");
+  double copied = 2.0 * (double)r->copy_bytes;
+  if (result->ceiling.timing.median > 0)
+    result->ceiling.gb_s = copied / result->ceiling.timing.median * 1e-9;
+  if (result->kernel.median > 0) result->gb_s = (double)bytes / result->kernel.median * 1e-9;
+}
+
+base_status tune_measure_device(rt_device *device, tune_work kernel, uint32_t sets, uint64_t bytes,
+                                double seconds, tune_comparison *result, base_diag *diag) {
+  enum { UNIT = 256 };
+  size_t cache = CACHE_TIMES * device->facts.level2_bytes;
   rig r = {.device = device,
            .diag = diag,
-           .half = (size_t)(bytes + 1) / 2, // a copy reads it and writes it
-           .cache_bytes = CACHE_TIMES * device->facts.level2_bytes,
-           .kernel = kernel};
+           .copy_bytes = (size_t)((bytes + 1) / 2 + UNIT - 1) / UNIT * UNIT, // read and written
+           .filled_bytes = cache > least_filled ? cache : least_filled,
+           .sets = sets};
+  r.turns[0] = (turn){.work = kernel, .ahead = 1, .launch_seconds = INFINITY};
+  r.turns[1] = (turn){.work = {run_copy, &r}, .ahead = 1, .launch_seconds = INFINITY};
   *result = (tune_comparison){0};
   base_status status = open_rig(&r);
   if (status == BASE_OK) status = take_turns(&r, seconds);
-  if (status == BASE_OK) {
-    result->kernel = tune_samples_timing(&r.samples[0]);
-    result->ceiling.timing = tune_samples_timing(&r.samples[1]);
-    snprintf(result->ceiling.variant, sizeof result->ceiling.variant, "copy within the device");
-    if (result->ceiling.timing.median > 0)
-      result->ceiling.gb_s = 2.0 * (double)r.half / result->ceiling.timing.median * 1e-9;
-    if (result->kernel.median > 0) result->gb_s = (double)bytes / result->kernel.median * 1e-9;
-  }
+  if (status == BASE_OK) conclude(&r, bytes, result);
   close_rig(&r);
   return status;
 }

@@ -327,27 +327,41 @@ FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_grap
                                       const fathom_compile_options *compile,
                                       const fathom_check_options *options, uint32_t *failures);
 
+// What a run finds in the caches: what is left of the runs before it (a site whose bank was just
+// written), or nothing of its own (a layer's sources, after a whole layer).
+typedef enum fathom_cache {
+  FATHOM_CACHE_DEFAULT = 0, // cold on cuda, warm on the others
+  FATHOM_CACHE_WARM = 1,    // the same memory in every run
+  FATHOM_CACHE_COLD = 2, // cuda: other memory in every run, until twice the level 2 cache is full
+} fathom_cache;
+
 typedef struct fathom_bench_options {
   size_t size;
   int64_t dynamic_size; // size of unbound row axes; 0 means 1024
   double seconds;       // about how long to measure; 0 means 2
+  fathom_cache cache;
 } fathom_bench_options;
 
 typedef struct fathom_bench_result {
   size_t size;
-  double median_us, minimum_us; // of one fathom_run on the context's pool
+  double median_us, minimum_us; // of one fathom_run, on the context's pool or the device
   double spread;                // (third quartile - first quartile) / median
   uint64_t bytes;               // that must move: every input read once, every output written once
   double gb_s;                  // bytes / median
-  double ceiling_gb_s; // the best copy-like stream with the same read and write mix, same run
-  double of_ceiling;   // gb_s / ceiling_gb_s
-  uint32_t runs, threads;
+  double ceiling_gb_s;    // the best copy-like stream with the same read and write mix, same run
+  double of_ceiling;      // gb_s / ceiling_gb_s
+  uint32_t runs, threads; // runs: samples, whose median is taken
+  // On cuda a sample is so many launches, one behind the other, between two of the device's events;
+  // 0 on the others, where the host's clock is read around each sample.
+  uint32_t batch;
+  fathom_cache cache; // warm or cold
+  double launch_us;   // cuda: what a fathom_run takes the calling thread, at best
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one
-// it was compiled from. On cuda times are the device's own, its level 2 cache is emptied before each
-// run, and the ceiling is a copy from device to device of as many bytes; `threads` is 0. An
-// executable for cuda-emu is refused: the emulator's times say nothing.
+// it was compiled from. On cuda times are the device's own, without the host's share of a launch,
+// and the ceiling is a copy from device to device of as many bytes; `threads` is 0. The cpu target
+// measures warm only. An executable for cuda-emu is refused: the emulator's times say nothing.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
                                       const fathom_bench_options *options,

@@ -56,7 +56,7 @@ enum { CLI_EMPTY = -1 }; // a --size of 0
 typedef struct cli_options {
   const cli_command *command;
   const char *file; // "-" is standard input
-  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes;
+  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign;
   double seconds;

@@ -87,6 +87,8 @@ static const option table[] = {
      "put padding between rows and outer axes"},
     {"--seconds", "S", CLI_BENCH, SECONDS, AT(seconds), 0, 0,
      "about how long to measure (default: 2)"},
+    {"--cache", "STATE", CLI_BENCH, TEXT, AT(cache), 0, 0,
+     "what runs find in the GPU's level 2 cache: cold (default on\ncuda) or warm"},
     {"--threads", "K", CODE & ~CLI_COMPILE, COUNT, AT(threads), 1, 65536,
      "threads to use (default: one for each core);\nthe cpu target only"},
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,

@@ -470,11 +470,21 @@ static void test_bench(void **state) {
   fathom_bench_options options = FATHOM_INIT(options);
   options.dynamic_size = 10;
   options.seconds = 0.01;
+  const fathom_cache caches[] = {FATHOM_CACHE_DEFAULT, FATHOM_CACHE_WARM, FATHOM_CACHE_COLD};
+  for (int i = 0; i < 3; i++) {
+    fathom_bench_result result = FATHOM_INIT(result);
+    options.cache = caches[i];
+    assert_ok(fathom_bench(s.context, s.graph, s.executable, &options, &result));
+    assert_int_equal(result.bytes, 4 * (2 * 10 * 3 + 2 + 3 * 10 * 3));
+    assert_true(result.median_us > 0 && result.ceiling_gb_s > 0 && result.runs >= 3);
+    assert_true(result.launch_us > 0 && result.batch >= 1);
+    assert_int_equal(result.threads, 0);
+    assert_int_equal(result.cache, i == 1 ? FATHOM_CACHE_WARM : FATHOM_CACHE_COLD);
+  }
   fathom_bench_result result = FATHOM_INIT(result);
-  assert_ok(fathom_bench(s.context, s.graph, s.executable, &options, &result));
-  assert_int_equal(result.bytes, 4 * (2 * 10 * 3 + 2 + 3 * 10 * 3));
-  assert_true(result.median_us > 0 && result.ceiling_gb_s > 0 && result.runs >= 3);
-  assert_int_equal(result.threads, 0);
+  options.cache = (fathom_cache)7;
+  assert_int_equal(fathom_bench(s.context, s.graph, s.executable, &options, &result),
+                   FATHOM_INVALID);
   close_setup(&s);
 }
 

@@ -8,11 +8,12 @@ line = json.loads(lines[0])
 kinds = {
     "graph": str, "kernel": str, "target": str, "axes": dict, "schedule": str, "schedule_source": str,
     "median_us": (int, float), "spread": (int, float), "bytes": int, "gb_s": (int, float),
-    "ceiling_gb_s": (int, float), "of_ceiling": (int, float),
+    "ceiling_gb_s": (int, float), "of_ceiling": (int, float), "cache": str, "timing": str,
 }
 for key, kind in kinds.items():
     assert isinstance(line[key], kind), (key, line)
 assert line["graph"] == "mix" and line["target"] == "cpu" and line["schedule_source"] == "default", line
+assert line["cache"] == "warm" and line["timing"] == "host clock" and "batch" not in line, line
 tokens = int(sys.argv[1])
 assert line["axes"] == {"N": 3, "T": tokens, "D": 4}, line
 # Every input once, every output once, f32.
