@@ -8,6 +8,8 @@
 //
 // Source rows that two sweeps read (the sums for the logits, then the mix) are read from memory
 // once: they wait in registers, in the form in which they came.
+#include <math.h>
+
 #include "passes/lower.h"
 
 enum {
@@ -84,6 +86,7 @@ enum {
   LARGEST_TEAM = 512,
   LARGEST_ACCESS = 16,
   LARGEST_CLUSTER = 8, // that all GPUs with clusters run
+  MOST_ELEMENTS = 1 << 28,
 };
 
 // Of the teams that leave the fewest lanes idle the largest: D = 7168 in accesses of 8 elements
@@ -123,10 +126,10 @@ static void choose_team(pass_lowering *lowering) {
 
 // Over all sweeps: how a value is read.
 typedef struct reading {
-  uint32_t sweeps; // that read it
-  double times;    // that a row reads each element, all in all
-  int32_t last;    // sweep that reads it
-  bool elsewhere;  // at another element than the thread's own, or by another mapping of threads
+  uint32_t sweeps;               // that read it
+  double times[KIR_PHASE_COUNT]; // that a row, or what prepares, reads each element, all in all
+  int32_t last;                  // sweep that reads it
+  bool elsewhere; // at another element than the thread's own, or by another mapping of threads
   bool by_prepare;
 } reading;
 
@@ -152,23 +155,25 @@ static bool names_axis(const ir_node *node, int32_t lane) {
   return false;
 }
 
-// A sweep reads a value again for each tile of its outer loops that the value does not have.
-static double times_read(const pass_lowering *lowering, const kir_sweep *sweep,
-                         const ir_type *type) {
+// A sweep reads a value again for each tile of its outer loops that the value does not have. It has
+// those that views between it and the sweep made of its own axes: `made`.
+static double times_read(const pass_lowering *lowering, const kir_sweep *sweep, const ir_type *type,
+                         uint64_t made) {
   ir_axis axes[KIR_MAX_LOOPS];
-  uint64_t own = ir_axes_set(kir_refine(lowering->kernel, type, axes, 0), axes);
+  uint64_t own = made | ir_axes_set(kir_refine(lowering->kernel, type, axes, 0), axes);
   double times = 1;
   for (uint32_t i = 0; i < sweep->loop_count; i++) {
     if ((int32_t)i == sweep->lane || (own & ir_axis_bit(sweep->loops[i]))) continue;
     int64_t size = lowering->kernel->axes[sweep->loops[i].index].size;
     int64_t tile = kir_tile(lowering->kernel, sweep, i);
-    times *= (double)((size + tile - 1) / tile);
+    int64_t tiles = (size + tile - 1) / tile;
+    times *= (double)tiles;
   }
   return times;
 }
 
 // `lane` is the axis along which the thread's own elements lie, -1 once a view has moved them.
-static void look(survey *s, ir_value value, int32_t lane, bool top) {
+static void look(survey *s, ir_value value, int32_t lane, uint64_t made, bool top) {
   const pass_lowering *lowering = s->lowering;
   const ir_node *node = ir_node_of(lowering->graph, value);
   const kir_value *info = &lowering->kernel->values[value.index];
@@ -180,8 +185,8 @@ static void look(survey *s, ir_value value, int32_t lane, bool top) {
     bool own = lane >= 0 && s->dealt_along[value.index] == lane;
     reading->sweeps += s->last_sweep[value.index] != s->number;
     reading->last = (int32_t)s->number - 1;
-    if (s->last_sweep[value.index] != s->number && s->sweep->phase == KIR_BODY)
-      reading->times += times_read(lowering, s->sweep, &node->type);
+    if (s->last_sweep[value.index] != s->number)
+      reading->times[s->sweep->phase] += times_read(lowering, s->sweep, &node->type, made);
     s->last_sweep[value.index] = s->number;
     reading->elsewhere |= info->row && (!own || s->sweep->scalar);
     reading->by_prepare |= s->sweep->phase == KIR_PREPARE;
@@ -189,8 +194,9 @@ static void look(survey *s, ir_value value, int32_t lane, bool top) {
   }
   if (info->load_arg >= 0) return;
   bool view = ir_op_get(node->op)->facts & IR_FACT_VIEW;
+  if (view) made |= ir_axes_set(node->to_count, node->to);
   for (uint32_t i = 0; i < node->operand_count; i++)
-    look(s, node->operands[i], view && names_axis(node, lane) ? -1 : lane, false);
+    look(s, node->operands[i], view && names_axis(node, lane) ? -1 : lane, made, false);
 }
 
 // What a sweep stores its threads share along its lanes, what is read from memory along the axis
@@ -229,7 +235,7 @@ static reading *find_readings(const pass_lowering *lowering) {
     int32_t lane = is_row_sweep(s.sweep) ? (int32_t)s.sweep->loops[s.sweep->lane].index : -1;
     for (uint32_t j = 0; j < s.sweep->roots.count; j++) {
       s.visits.count = 0;
-      look(&s, s.sweep->roots.data[j].value, lane, true);
+      look(&s, s.sweep->roots.data[j].value, lane, 0, true);
     }
   }
   return s.readings;
@@ -299,11 +305,12 @@ static size_t align_up(size_t bytes) {
   return (bytes + 127) & ~(size_t)127;
 }
 
+// Also what has no elements has an address.
 static size_t place_bytes(const kir_kernel *kernel, const kir_value *value) {
   size_t bytes = sizeof(float);
   for (uint32_t i = 0; i < value->rank; i++)
     bytes *= (size_t)kernel->axes[value->order[i].index].size;
-  return bytes;
+  return bytes ? bytes : sizeof(float);
 }
 
 static size_t reserve(size_t *end, size_t bytes) {
@@ -330,7 +337,7 @@ static void place_row_value(pass_lowering *lowering, uint32_t index, const readi
     ir_axis lane = sweep->loops[sweep->lane];
     const ir_type *type = &lowering->graph->nodes.data[index].type;
     int64_t needed = registers_of(kernel, type, lane, sweep->single);
-    if (ir_type_has(type, lane) && mapped_alike(kernel, lane) && needed <= *spare) {
+    if (ir_type_has(type, lane) && mapped_alike(kernel, lane) && needed > 0 && needed <= *spare) {
       value->residency = KIR_REGISTERS;
       *spare -= needed;
       return;
@@ -422,6 +429,7 @@ static void stage_sources(pass_lowering *lowering, const reading *readings) {
     ir_axis lane = type->axes[arg->unit_position];
     int64_t step = (int64_t)team->threads * team->split * team->vector;
     int64_t turns = (kernel->axes[lane.index].size + step - 1) / step;
+    if (turns * outer_points(kernel, type, lane) == 0) continue;
     arg->staged = true;
     arg->residency = KIR_TEAM;
     arg->stage_row = (size_t)turns * team->threads * team->vector * element;
@@ -447,7 +455,7 @@ static void hold_sources(pass_lowering *lowering, const reading *readings, int64
     if (!wants_to_stay(lowering, arg, &readings[arg->value.index])) continue;
     int64_t needed = registers_of_source(kernel, arg);
     if (arg->tiled) needed *= kernel->chain.tile;
-    if (needed > *spare) continue;
+    if (needed > *spare || needed == 0) continue; // C++ has no arrays of nothing
     arg->residency = KIR_REGISTERS;
     *spare -= needed;
   }
@@ -563,7 +571,7 @@ static bool place_partials(pass_lowering *lowering) {
       int64_t points = 1;
       for (uint32_t k = 0; k < root->depth; k++) {
         points *= kir_tile(kernel, sweep, k);
-        if (kir_tile(kernel, sweep, k) == kernel->axes[sweep->loops[k].index].size) continue;
+        if (kir_tile(kernel, sweep, k) >= kernel->axes[sweep->loops[k].index].size) continue;
         base_error_status(lowering->diag, BASE_UNSUPPORTED, (base_loc){0},
                           "kernel @%.*s sums too many sources and queries of a row up together to "
                           "be split over launches",
@@ -577,8 +585,34 @@ static bool place_partials(pass_lowering *lowering) {
   return true;
 }
 
+// Threads count in 32 bits what has no rows: indices, bytes along a row, elements of a place.
+static bool can_count(const pass_lowering *lowering) {
+  const kir_kernel *kernel = lowering->kernel;
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
+    const ir_node *node = &lowering->graph->nodes.data[i];
+    const kir_value *value = &kernel->values[i];
+    if (!lowering->member[i] && value->load_arg < 0) continue;
+    bool stored = value->place == KIR_SCRATCH || value->place == KIR_SHARED;
+    double elements = 1;
+    for (uint32_t j = 0; j < node->type.rank; j++) {
+      const kir_axis *axis = &kernel->axes[node->type.axes[j].index];
+      if (!axis->row && axis->size > MOST_ELEMENTS) elements = INFINITY;
+      if (!axis->row && stored) elements *= (double)axis->size;
+    }
+    if (elements <= MOST_ELEMENTS) continue;
+    base_error_status(lowering->diag, BASE_UNSUPPORTED, node->loc,
+                      "kernel @%.*s: %%%.*s is too large for a GPU's kernel, which counts up to %d "
+                      "elements of a row",
+                      BASE_FMT(kernel->name), BASE_FMT(node->name), MOST_ELEMENTS);
+    base_hint(lowering->diag, "use smaller axes, or the cpu target");
+    return false;
+  }
+  return true;
+}
+
 bool pass_lower_team(pass_lowering *lowering) {
   kir_kernel *kernel = lowering->kernel;
+  if (!can_count(lowering)) return false;
   choose_team(lowering);
   const reading *readings = find_readings(lowering);
   if (!can_split(lowering, readings)) return false;
@@ -602,8 +636,12 @@ bool pass_lower_team(pass_lowering *lowering) {
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     kir_arg *arg = &kernel->args.data[i];
     arg->last_sweep = readings[arg->value.index].sweeps ? readings[arg->value.index].last : -1;
-    arg->reads = arg->residency == KIR_MEMORY ? readings[arg->value.index].times : 1;
+    const double *times = readings[arg->value.index].times;
+    arg->reads = arg->residency == KIR_MEMORY ? times[KIR_BODY] : 1;
+    arg->prepare_reads = times[KIR_PREPARE];
   }
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++)
+    kernel->values[i].reads = readings[i].times[KIR_BODY];
   size_t warps = kernel->team.threads / WARP;
   kernel->team.warp_scalars =
       kernel->team.scalar_bytes > 0 &&

@@ -31,7 +31,7 @@ typedef struct splitting {
   const ir_graph *old;
   old_kernel *kernels;
   // Of each node:
-  int8_t *rows_of;   // a dot that is split off: which operand has the rows; else -1
+  int32_t *rows_of;  // a dot that is split off: which operand has the rows; else -1
   bool *elementwise; // computed in its kernel from memory, element by element
   bool *views;       // of memory, or of elementwise results; through views at most
   bool *early;       // such a result, which gets a kernel of its own
@@ -243,7 +243,7 @@ static ir_value prepare_queries(splitting *s, uint32_t index, int32_t number) {
 static void split_dot(splitting *s, uint32_t index) {
   ir_node dot = s->old->nodes.data[index];
   int32_t *next = &s->kernels[dot.kernel].next;
-  int side = s->rows_of[index];
+  int32_t side = s->rows_of[index];
   ir_value operands[2], rows = dot.operands[side];
   operands[1 - side] = prepares_queries(s, index) ? prepare_queries(s, index, (*next)++)
                                                   : pass_mapped(&s->rewrite, queries_of(s, index));
@@ -283,7 +283,7 @@ ir_graph *pass_split_logits(const ir_graph *graph, base_diag *diag) {
   splitting s = {.rewrite = pass_rewrite_begin(graph),
                  .old = graph,
                  .kernels = base_new_array(graph->arena, old_kernel, kernels),
-                 .rows_of = base_new_array(graph->arena, int8_t, count),
+                 .rows_of = base_new_array(graph->arena, int32_t, count),
                  .elementwise = base_new_array(graph->arena, bool, count),
                  .early = base_new_array(graph->arena, bool, count),
                  .views = base_new_array(graph->arena, bool, count),

@@ -6,15 +6,15 @@
 #include "base/base.h"
 
 typedef struct cuda_arch {
-  char name[16];          // as compilers take it, with the suffix if one was asked for: "sm_90a"
-  uint32_t capability;    // 90
-  const char *suffixes;   // that it may have: "", "a", "af"
-  const char *generation; // "Hopper"
+  const char *suffixes;    // that it may have: "", "a", "af"
+  const char *generation;  // "Hopper"
+  size_t shared_bytes;     // of a multiprocessor
+  size_t shared_per_block; // bytes a block may opt in to
+  size_t shared_reserved;  // bytes the system takes of each block's share
+  uint32_t capability;     // 90
   uint32_t threads_per_block;
   uint32_t threads, blocks, registers, barriers; // of a multiprocessor; barriers 0: not counted
-  size_t shared_bytes;                           // of a multiprocessor
-  size_t shared_per_block;                       // bytes a block may opt in to
-  size_t shared_reserved;                        // bytes the system takes of each block's share
+  char name[16]; // as compilers take it, with the suffix if one was asked for: "sm_90a"
   // Features, see arch.def.
 #define ARCH(...)
 #define FEATURE(name, since, text) bool name;

@@ -38,6 +38,7 @@ void text_name_memory(text_printer *p) {
   p->held_names = new_names(p, count);
   p->stride_names = new_names(p, kir_first_stride(kernel, count));
   p->size_names = new_names(p, p->graph->axes.count);
+  p->index_names = new_names(p, p->graph->axes.count);
   p->value_names = new_names(p, p->graph->nodes.count);
   p->place_names = new_names(p, p->graph->nodes.count);
   p->factor_names = new_names(p, kernel->chain.maxima.count);
@@ -46,9 +47,11 @@ void text_name_memory(text_printer *p) {
     p->arg_names[i] = text_name(p, ir_node_of(p->graph, kernel->args.data[i].value)->name);
   for (uint32_t i = 0; i < count; i++)
     name_argument(p, i);
-  for (uint32_t i = 0; i < kernel->row_count; i++)
-    p->size_names[kernel->rows[i].index] =
-        joined_name(p, "size", p->graph->axes.data[kernel->rows[i].index].name);
+  for (uint32_t i = 0; i < kernel->row_count; i++) {
+    ir_axis axis = kernel->rows[i];
+    p->size_names[axis.index] = joined_name(p, "size", p->graph->axes.data[axis.index].name);
+    p->index_names[axis.index] = kernel->row_count > 1 ? text_row_name(p, axis) : "row";
+  }
 }
 
 static const char *stride_name(const text_printer *p, uint32_t arg, uint32_t position) {
@@ -62,6 +65,7 @@ void text_print_arguments(text_printer *p, base_text *out) {
     const kir_arg *arg = &kernel->args.data[i];
     const ir_type *type = type_of(p, arg->value);
     base_text list = {.arena = p->arena};
+    if (kir_pointer_count(kernel, i) == 0) continue; // a list of nothing: nobody reads it
     if (arg->sliced) base_text_printf(&list, "[%u]", kir_pointer_count(kernel, i));
     base_text_printf(out, "  %s%s *%s%s; // ", arg->written ? "" : "const ", text_type(type->dtype),
                      p->arg_names[i], list.data ? list.data : "");
@@ -175,8 +179,8 @@ static bool is_own(const text_point *point, ir_axis lane) {
 
 static int64_t turns_of(const kir_kernel *kernel, ir_axis lane, bool single) {
   int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
-  int64_t step = threads * (single ? 1 : kernel->team.vector);
-  return (kernel->axes[lane.index].size + step - 1) / step;
+  int64_t step = threads * (single ? 1 : kernel->team.vector), size = kernel->axes[lane.index].size;
+  return size > step ? (size + step - 1) / step : 1;
 }
 
 static void declare_dimensions(text_printer *p, base_text *out, const ir_type *type, ir_axis lane,
@@ -184,11 +188,11 @@ static void declare_dimensions(text_printer *p, base_text *out, const ir_type *t
   ir_axis axes[KIR_MAX_LOOPS];
   uint32_t count = kir_refine(p->kernel, type, axes, 0);
   for (uint32_t i = 0; i < count; i++)
-    if (axes[i].index != lane.index)
-      base_text_printf(out, "[%lld]",
-                       (long long)(source && source->index == axes[i].index
-                                       ? p->count
-                                       : p->kernel->axes[axes[i].index].size));
+    if (axes[i].index != lane.index) {
+      bool tiled = source && source->index == axes[i].index;
+      int64_t size = tiled ? p->count : p->kernel->axes[axes[i].index].size;
+      base_text_printf(out, "[%lld]", (long long)(size > 0 ? size : 1));
+    }
   base_text_printf(out, "[%lld]", (long long)turns_of(p->kernel, lane, single));
 }
 
@@ -229,12 +233,12 @@ static const char *staged_row(text_printer *p, uint32_t arg, const text_point *p
 static uint32_t open_outer(text_printer *p, uint32_t arg, text_point *point) {
   const kir_arg *info = &p->kernel->args.data[arg];
   const ir_type *type = type_of(p, info->value);
-  uint32_t scopes = 0;
-  for (uint32_t i = 0; i < type->rank; i++) {
-    ir_axis axis = type->axes[i];
-    if (p->kernel->axes[axis.index].row || (int32_t)i == info->unit_position) continue;
-    scopes +=
-        text_open_tile(p, axis, (text_index){.text = "0"}, p->kernel->axes[axis.index].size, point);
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint32_t count = kir_refine(p->kernel, type, axes, 0), scopes = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (axes[i].index == type->axes[info->unit_position].index) continue;
+    scopes += text_open_tile(p, axes[i], (text_index){.text = "0"},
+                             p->kernel->axes[axes[i].index].size, point);
   }
   return scopes;
 }
@@ -309,10 +313,11 @@ static void hold_source(text_printer *p, uint32_t arg) {
   declare_dimensions(p, &dimensions, type, lane, source, false);
   text_line(p, text_top(p), "fm_raw<%u> %s%s;", bytes, p->held_names[arg], dimensions.data);
   text_point point = p->rows;
-  uint32_t scopes = 0;
-  for (uint32_t i = 0; i < type->rank; i++) {
-    ir_axis axis = type->axes[i];
-    if (p->kernel->axes[axis.index].row || axis.index == lane.index) continue;
+  ir_axis axes[KIR_MAX_LOOPS];
+  uint32_t count = kir_refine(p->kernel, type, axes, 0), scopes = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    ir_axis axis = axes[i];
+    if (axis.index == lane.index) continue;
     bool tiled = source && source->index == axis.index;
     text_index base = {.text = "0"};
     if (tiled) {
