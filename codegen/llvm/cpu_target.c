@@ -107,8 +107,7 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
   const kir_kernel **kernels = base_new_array(arena, const kir_kernel *, plan->kernel_count);
   for (uint32_t i = 0; i < plan->kernel_count; i++)
     kernels[i] = plan->kernels[i].kernel;
-  artefact->base.program =
-      cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
+  artefact->base.program = cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
   artefact->base.schedule = schedule.data ? schedule.data : "";
   artefact->base.schedule_source = plan->schedule_source;
   if (!obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return NULL;

@@ -357,8 +357,9 @@ static void test_timers(void **state) {
     gpu_assert(gpu->ops->timer_stop(gpu, timer, NULL, &times[i], &gpu_diag) == BASE_OK);
   }
   gpu->ops->timer_destroy(gpu, timer);
-  assert_true(times[0] > 0);
-  assert_true(times[1] > 5 * times[0] && times[1] < 100 * times[0]);
+  assert_true(times[0] > 0 && times[1] > 0);
+  // The double's events are the host's clock, which says little on a busy machine.
+  if (!gpu_is_double()) assert_true(times[1] > 5 * times[0] && times[1] < 100 * times[0]);
 }
 
 int main(void) {
