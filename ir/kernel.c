@@ -72,7 +72,8 @@ int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
     int64_t size = kernel->axes[sweep->loops[j].index].size;
     if (is_chained(kernel, sweep, j)) continue;
     tile = wanted_tile(kernel, sweep, j);
-    if ((int32_t)j != sweep->lane && tile > size) tile = size > 0 ? size : 1;
+    if ((int32_t)j != sweep->lane && tile > size) tile = size;
+    if (tile < 1) tile = 1;
     if (points * tile > MAX_POINTS) tile = MAX_POINTS / points > 0 ? MAX_POINTS / points : 1;
     points *= tile;
   }

@@ -74,6 +74,7 @@ typedef struct kir_value {
   uint32_t level;
   int32_t load_arg;  // place ARGUMENT: where it is read
   int32_t store_arg; // a result or a temporary: where it is written; else -1
+  double reads;      // on a GPU, of a place in the workspace: as kir_arg.reads
   // SHARED and SCRATCH: dense f32, axes outermost first (refined, see kir_axis), `offset` in bytes.
   size_t offset;
   uint32_t rank;
@@ -130,6 +131,7 @@ typedef struct kir_arg {
   bool temporary;          // neither parameter nor result: lives between kernels
   kir_residency residency; // on a GPU, of rows that are read
   double reads;            // on a GPU: how often a row reads each element that it needs
+  double prepare_reads;    // and the part before the rows, of each block or of the launch before
   // On a GPU: copied to shared memory while earlier rows are worked on; where, in bytes.
   bool staged;
   size_t stage_offset, stage_row;

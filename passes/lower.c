@@ -31,7 +31,9 @@ static int32_t add_arg(pass_lowering *lowering, uint32_t index, bool written) {
   // The launcher of a CPU walks the outer rows itself.
   bool walked =
       first && first->row && (kernel->schedule.machine != KIR_CUDA || first->size == IR_DYNAMIC);
-  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !walked && !first->hidden &&
+  // C++ has no arrays of no pointers.
+  bool none = first && first->size == 0 && kernel->schedule.machine == KIR_CUDA;
+  arg.sliced = node->op == IR_PARAM && node->type.rank >= 2 && !walked && !first->hidden && !none &&
                first->size <= MAX_SLICES;
   base_push(lowering->arena, &kernel->args, arg);
   return (int32_t)kernel->args.count - 1;
@@ -87,6 +89,7 @@ static kir_kernel *lower(const ir_graph *graph, int32_t index, const kir_schedul
   pass_lowering lowering = {.kernel = kernel, .graph = graph, .arena = graph->arena, .diag = diag};
   lowering.member = base_new_array(graph->arena, bool, graph->nodes.count);
   lowering.packed = base_new_array(graph->arena, uint64_t, graph->nodes.count);
+  lowering.of_maximum = base_new_array(graph->arena, bool, graph->nodes.count);
   for (uint32_t i = 0; i < graph->nodes.count; i++) {
     lowering.member[i] = graph->nodes.data[i].kernel == index;
     kernel->values[i].running = -1;

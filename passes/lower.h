@@ -17,6 +17,8 @@ typedef struct pass_lowering {
   bool *member; // nodes of this kernel
   // Of values copied to shared memory with queries innermost (schedule lanes=1): the query axes.
   uint64_t *packed;
+  // In a chain: made of a running maximum, so it is another value in each tile.
+  bool *of_maximum;
 } pass_lowering;
 
 void pass_lower_axes(pass_lowering *lowering);

@@ -95,6 +95,7 @@ static void depend(chain *c, uint32_t index) {
     c->dependence[index] = WRONG;
   } else if (itself && !once && !has_axis(c, index)) {
     c->dependence[index] = ITSELF;
+    c->after[index] |= pass_is_reduction(node); // stored once, after all tiles
   } else if (once == 1 && !itself &&
              (node->op == IR_MUL || (sums && node->op != IR_REDUCE_MAX && node->op != IR_MEAN) ||
               (ir_op_get(node->op)->facts & IR_FACT_VIEW && node->operand_count == 1))) {
@@ -169,8 +170,11 @@ bool pass_lower_chain(pass_lowering *lowering, ir_axis axis) {
     c.of[i] = -1;
     if (lowering->member[i]) depend(&c, i);
   }
-  for (uint32_t i = 0; i < count; i++)
+  for (uint32_t i = 0; i < count; i++) {
     possible &= !lowering->member[i] || stays_inside(&c, i);
+    lowering->of_maximum[i] = lowering->member[i] && c.dependence[i] == ITSELF && !c.after[i] &&
+                              !pass_is_reduction(&lowering->graph->nodes.data[i]);
+  }
   for (uint32_t i = 0; i < c.out->maxima.count; i++) {
     kir_running *running = &c.out->maxima.data[i];
     if (running->base.index == UINT32_MAX)

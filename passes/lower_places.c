@@ -190,7 +190,8 @@ static void choose_places(pass_lowering *lowering) {
     const ir_node *node = &lowering->graph->nodes.data[i];
     kir_value *value = &lowering->kernel->values[i];
     if (value->store_arg >= 0) add_site(&uses[i], site_of(lowering, i));
-    if (cut[i] || is_stored(lowering, i, &uses[i], dear[i]))
+    bool stored = cut[i] || is_stored(lowering, i, &uses[i], dear[i]);
+    if (stored && !lowering->of_maximum[i])
       value->place = value->phase == KIR_PREPARE ? KIR_SHARED : KIR_SCRATCH;
     else if (lowering->member[i] || node->op == IR_CONSTANT)
       value->place = KIR_INLINE;

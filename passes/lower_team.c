@@ -90,12 +90,13 @@ enum {
 };
 
 // Of the teams that leave the fewest lanes idle the largest: D = 7168 in accesses of 8 elements
-// gives 448 threads, not 512.
+// gives 448 threads, not 512. For lengths that nothing divides one warp would win, by taking many
+// turns: at most twice as many are taken as there must be.
 static uint32_t choose_threads(int64_t accesses, int64_t most) {
-  int64_t best = WARP, least = INT64_MAX;
+  int64_t best = most, least = INT64_MAX, must = (accesses + most - 1) / most;
   for (int64_t threads = WARP; threads <= most; threads += WARP) {
     int64_t turns = (accesses + threads - 1) / threads, idle = turns * threads - accesses;
-    if (idle <= least) {
+    if (idle <= least && turns <= 2 * must) {
       best = threads;
       least = idle;
     }

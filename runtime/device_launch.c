@@ -61,9 +61,10 @@ static size_t field_count(const rt_kernel *kernel) {
 
 static bool fits_parameters(const rt_kernel *kernel, base_diag *diag) {
   if (field_count(kernel) <= MAX_PARAMETERS / sizeof(int64_t)) return true;
-  base_error_status(diag, BASE_UNSUPPORTED, nowhere,
-                    "kernel @%s takes %zu pointers, strides and sizes, but a launch has room for %zu",
-                    kernel->name, field_count(kernel), MAX_PARAMETERS / sizeof(int64_t));
+  base_error_status(
+      diag, BASE_UNSUPPORTED, nowhere,
+      "kernel @%s takes %zu pointers, strides and sizes, but a launch has room for %zu",
+      kernel->name, field_count(kernel), MAX_PARAMETERS / sizeof(int64_t));
   base_hint(diag, "put parameters together in one, with an axis that counts them");
   return false;
 }
@@ -170,7 +171,7 @@ static void fill_argument(const rt_kernel_arg *arg, const rt_tensor *tensor, voi
   for (uint32_t i = 0; i < arg->pointer_count; i++) {
     char *data = tensor->data;
     if (tensor->slices)
-      data = tensor->slices[i];
+      data = tensor->shape[0] > 0 ? tensor->slices[i] : NULL;
     else if (arg->pointer_count > 1)
       data = rt_shift(data, (int64_t)i * tensor->strides[0] * element);
     pointers[arg->first_pointer + i] = data;
@@ -315,8 +316,13 @@ static size_t align_up(size_t bytes) {
   return (bytes + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
 }
 
+// `blocks` are clusters where there are such. More than any workspace has where it would overflow.
 static size_t kernel_bytes(const rt_form *form, int64_t blocks) {
-  return align_up(form->prepared_bytes) + align_up(form->block_bytes) * (size_t)blocks;
+  size_t bytes;
+  if (__builtin_mul_overflow(align_up(form->block_bytes) * form->cluster, (size_t)blocks, &bytes) ||
+      __builtin_add_overflow(bytes, align_up(form->prepared_bytes), &bytes) || bytes > PTRDIFF_MAX)
+    return (size_t)PTRDIFF_MAX + 1;
+  return bytes;
 }
 
 // One launch, with the checks that the device wants.
@@ -401,7 +407,7 @@ base_status rt_device_workspace(const rt_loaded *loaded, const rt_tensor *tensor
       if (needed > most) most = needed;
     }
   }
-  *bytes = align_up(start) + most;
+  fits = fits && !__builtin_add_overflow(align_up(start), most, bytes);
   if (fits && *bytes <= PTRDIFF_MAX) return BASE_OK;
   base_error(diag, nowhere, "the workspace for these sizes does not fit in 63 bits");
   base_hint(diag, "run fewer rows at a time");

@@ -51,7 +51,8 @@ rt_device_program *cuda_program_create(base_arena *arena, const cuda_plan *plan)
 
 // ---- report (cuda_report.c) ---------------------------------------------------------------------
 
-// `binaries` has one entry for each form of each kernel, in order; NULL: there is no NVRTC.
-base_str cuda_report(base_arena *arena, const cuda_plan *plan, const cuda_binary *binaries);
+// `binaries` has one entry for each form of each kernel, in order; NULL: `why` says why not.
+base_str cuda_report(base_arena *arena, const cuda_plan *plan, const cuda_binary *binaries,
+                     const char *why);
 
 #endif

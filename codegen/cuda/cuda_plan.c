@@ -48,13 +48,14 @@ enum { MOST_PARAMETERS = 32764 }; // bytes, since CUDA 12.1
 
 static bool fits_parameters(const kir_kernel *kernel, base_diag *diag) {
   uint32_t count = kernel->args.count;
-  size_t fields = kir_first_pointer(kernel, count) + kir_first_stride(kernel, count) +
-                  kernel->row_count + 1;
+  size_t fields =
+      kir_first_pointer(kernel, count) + kir_first_stride(kernel, count) + kernel->row_count + 1;
   if (fields * sizeof(int64_t) <= MOST_PARAMETERS) return true;
-  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
-                    "kernel @%.*s takes %zu pointers, strides and sizes of %u tensors, but a launch "
-                    "has room for %zu",
-                    BASE_FMT(kernel->name), fields, count, MOST_PARAMETERS / sizeof(int64_t));
+  base_error_status(
+      diag, BASE_UNSUPPORTED, (base_loc){0},
+      "kernel @%.*s takes %zu pointers, strides and sizes of %u tensors, but a launch "
+      "has room for %zu",
+      BASE_FMT(kernel->name), fields, count, MOST_PARAMETERS / sizeof(int64_t));
   base_hint(diag, "put parameters together in one, with an axis that counts them");
   return false;
 }
@@ -101,12 +102,23 @@ static void make_general(kir_schedule *schedule) {
   schedule->query_tile = 1;
 }
 
+// What was asked for over the default. Whoever asks for no copies to shared memory has not asked for
+// the rows to wait there.
+static bool override_schedule(const char *text, kir_schedule *schedule, base_diag *diag) {
+  kir_schedule without = *schedule;
+  if (without.residency == 2) without.residency = 1;
+  if (!kir_schedule_parse(text, &without, diag)) return false;
+  if (without.load != 0) return kir_schedule_parse(text, schedule, diag);
+  *schedule = without;
+  return true;
+}
+
 static bool plan_kernel(base_arena *arena, cuda_plan *plan, uint32_t index,
                         const cg_options *options, base_diag *diag) {
   cuda_kernel *kernel = &plan->kernels[index];
   kir_schedule schedule = cuda_default_schedule(plan->graph, (int32_t)index, &plan->arch);
   if (options->schedule && *options->schedule &&
-      !kir_schedule_parse(options->schedule, &schedule, diag))
+      !override_schedule(options->schedule, &schedule, diag))
     return false;
   if (!knows_features(plan, &schedule, diag)) return false;
   const kir_kernel *wide = pass_lower(plan->graph, (int32_t)index, &schedule, diag);

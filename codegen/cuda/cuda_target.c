@@ -131,9 +131,12 @@ static bool emit_binary(base_arena *arena, const cuda_plan *plan, const cg_optio
 
 // Without NVRTC the report lacks what only the compiler knows, and says so.
 static base_str report(base_arena *arena, const cuda_plan *plan, const cg_options *options) {
-  base_diag unused;
-  base_diag_init(&unused, arena, BASE_STR(""), BASE_STR(""));
-  return cuda_report(arena, plan, compile_forms(arena, plan, options, &unused));
+  base_diag failed;
+  base_diag_init(&failed, arena, BASE_STR(""), BASE_STR(""));
+  const cuda_binary *binaries = compile_forms(arena, plan, options, &failed);
+  const base_report *first = failed.reports.data;
+  return cuda_report(arena, plan, binaries,
+                     failed.reports.count ? base_str_copy(arena, first->message).data : NULL);
 }
 
 static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options,

@@ -19,18 +19,23 @@ FM_DEVICE float fm_widen(float x) { return x; }
 FM_DEVICE float fm_widen(fm_bf16 x) { return fm_from_bits((unsigned)x.bits << 16); }
 FM_DEVICE float fm_widen(fm_f16 x) { return fm_half_to_float(x.bits); }
 
-// The nearest T, of two the even one. NaN stays NaN, with the bit set that makes it quiet.
+#ifndef FM_NARROWS_BF16
+FM_DEVICE unsigned short fm_float_to_bf16(float x) {
+  unsigned bits = fm_bits(x);
+  unsigned rounded = bits + 0x7fff + (bits >> 16 & 1); // a carry goes to the exponent, up to inf
+  unsigned quiet = bits | 0x400000;
+  return (unsigned short)((fm_is_nan(x) ? quiet : rounded) >> 16);
+}
+#endif
+
+// The nearest T, of two the even one. NaN stays a quiet NaN.
 template <class T> FM_DEVICE T fm_narrow(float x) {
-  if constexpr (fm_same<T, float>) {
+  if constexpr (fm_same<T, float>)
     return x;
-  } else if constexpr (fm_same<T, fm_f16>) {
+  else if constexpr (fm_same<T, fm_f16>)
     return T{fm_float_to_half(x)};
-  } else {
-    unsigned bits = fm_bits(x);
-    unsigned rounded = bits + 0x7fff + (bits >> 16 & 1); // a carry goes to the exponent, up to inf
-    unsigned quiet = bits | 0x400000;
-    return T{(unsigned short)((fm_is_nan(x) ? quiet : rounded) >> 16)};
-  }
+  else
+    return T{fm_float_to_bf16(x)};
 }
 
 template <class T> FM_DEVICE float fm_round(float x) { return fm_widen(fm_narrow<T>(x)); }
@@ -44,8 +49,14 @@ template <class T> FM_DEVICE unsigned fm_narrow_pair(float low, float high, T) {
 
 // V values <-> the registers of one access.
 template <class T, int V> FM_DEVICE void fm_unpack(float (&x)[V], fm_raw<V * sizeof(T)> raw) {
+#ifdef FM_WIDENS_EIGHT
+  constexpr bool EIGHT = fm_same<T, fm_bf16> && V == 8;
+  if constexpr (EIGHT) fm_widen_eight(x, raw);
+#else
+  constexpr bool EIGHT = false;
+#endif
 #pragma unroll
-  for (int i = 0; i < V; i++) {
+  for (int i = 0; i < V && !EIGHT; i++) {
     if constexpr (sizeof(T) == 4) {
       x[i] = fm_from_bits(raw.word[i]);
     } else {

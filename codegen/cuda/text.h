@@ -78,7 +78,7 @@ typedef struct text_printer {
   const char **arg_names;                  // of each argument,
   const char **row_names, **held_names;    // what the row adds to its address, its registers
   const char **stride_names;               // of each position of each argument (kir_first_stride)
-  const char **size_names;                 // of the sizes of row axes
+  const char **size_names, **index_names;  // of row axes
   const char **factor_names, **before_names; // of each running maximum of a chain
   BASE_VECTOR(int32_t) row_offsets; // arguments whose row offset has a name in the row scope
   bool launch;                      // prints the launch that prepares
@@ -110,6 +110,8 @@ void text_open(text_printer *p, const char *head);
 void text_close(text_printer *p);
 void text_close_all(text_printer *p, uint32_t count); // the innermost `count`
 const char *text_unroll(text_printer *p, bool whole); // goes before a loop's head
+// A name for the index of a row axis, the same in all functions.
+const char *text_row_name(text_printer *p, ir_axis axis);
 // A name for the index of an axis in the innermost scope, and its declaration.
 const char *text_axis_name(text_printer *p, ir_axis axis);
 void text_declare(text_printer *p, const char *declaration);

@@ -244,9 +244,8 @@ static void set_rows(text_printer *p) {
   p->row_offsets.count = 0;
   for (uint32_t i = kernel->row_count; i-- > 0;) {
     ir_axis axis = kernel->rows[i];
-    text_index index = {"row", 0, INT64_MAX, scope, NULL};
+    text_index index = {p->index_names[axis.index], 0, INT64_MAX, scope, NULL};
     if (kernel->row_count > 1) {
-      index.text = text_axis_name(p, axis);
       base_text below = {.arena = p->arena};
       for (uint32_t j = i + 1; j < kernel->row_count; j++)
         base_text_printf(&below, " / a.%s", p->size_names[kernel->rows[j].index]);

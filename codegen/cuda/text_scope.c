@@ -10,161 +10,39 @@
 // ---- names --------------------------------------------------------------------------------------
 
 // What a graph may call an axis or a value and C++ may not.
-static const char *const reserved[] = {
-    "a",
-    "first",
-    "step",
-    "slot",
-    "stages",
-    "stage",
-    "ring",
-    "full",
-    "round",
-    "copy_row",
-    "row_values",
-    "part",
-    "alignas",
-    "and",
-    "asm",
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "const",
-    "continue",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "exchange",
-    "explicit",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "friend",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "lane",
-    "long",
-    "mutable",
-    "new",
-    "not",
-    "operator",
-    "or",
-    "private",
-    "public",
-    "register",
-    "return",
-    "row",
-    "rows",
-    "scalars",
-    "shared",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "team",
-    "template",
-    "this",
-    "thread",
-    "throw",
-    "true",
-    "try",
-    "typedef",
-    "union",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "volatile",
-    "warp",
-    "while",
-    "workspace",
-    "xor",
-    "main",
-    "e",
-    "turn",
-    "linux",
-    "unix",
-    "asm",
-    "half",
-    "blockIdx",
-    "threadIdx",
-    "gridDim",
-    "blockDim",
-    "typename",
-    "typeid",
-    "nullptr",
-    "namespace",
-    "export",
-    "constexpr",
-    "decltype",
-    "noexcept",
-    "compl",
-    "bitand",
-    "bitor",
-    "and_eq",
-    "or_eq",
-    "not_eq",
-    "xor_eq",
-    "wchar_t",
-    "char16_t",
-    "char32_t",
-    "requires",
-    "concept",
-    "signed",
-    "protected",
-    "block",
-    "blocks",
-    "partials",
-    "alignof",
-    "const_cast",
-    "i",
-    "row_partials",
-    "dynamic_cast",
-    "reinterpret_cast",
-    "static_assert",
-    "static_cast",
-    "thread_local",
-};
+static const char reserved[] =
+    " a first step slot stages stage ring full round copy_row row_values part alignas and asm "
+    "auto bool break case catch char class const continue default delete do double else enum "
+    "exchange explicit extern false float for friend goto if inline int lane long mutable new "
+    "not operator or private public register return row rows scalars shared short signed "
+    "sizeof static struct switch team template this thread throw true try typedef union "
+    "unsigned using virtual void volatile warp while workspace xor main e turn linux unix "
+    "half blockIdx threadIdx gridDim blockDim typename typeid nullptr namespace export "
+    "constexpr decltype noexcept compl bitand bitor and_eq or_eq not_eq xor_eq wchar_t "
+    "char16_t char32_t requires concept protected block blocks partials alignof const_cast i "
+    "row_partials dynamic_cast reinterpret_cast static_assert static_cast thread_local ";
 
-// Functions that every CUDA file has; those with an f at the end too. A kernel cannot be called so.
-static const char *const library[] = {
-    "abs",        "acos",      "acosh",     "asin",     "asinh",     "assert",  "atan",
-    "atan2",      "atanh",     "cbrt",      "ceil",     "clock",     "clock64", "copysign",
-    "cos",        "cosh",      "cospi",     "erf",      "erfc",      "erfcinv", "erfcx",
-    "erfinv",     "exp",       "exp10",     "exp2",     "expm1",     "fabs",    "fdim",
-    "fdivide",    "floor",     "fma",       "fmax",     "fmin",      "fmod",    "free",
-    "frexp",      "hypot",     "ilogb",     "isfinite", "isinf",     "isnan",   "j0",
-    "j1",         "jn",        "labs",      "ldexp",    "lgamma",    "llabs",   "llrint",
-    "llround",    "log",       "log10",     "log1p",    "log2",      "logb",    "lrint",
-    "lround",     "malloc",    "max",       "memcpy",   "memset",    "min",     "modf",
-    "nan",        "nearbyint", "nextafter", "norm",     "norm3d",    "norm4d",  "normcdf",
-    "normcdfinv", "pow",       "printf",    "rcbrt",    "remainder", "remquo",  "rhypot",
-    "rint",       "rnorm",     "rnorm3d",   "rnorm4d",  "round",     "rsqrt",   "scalbln",
-    "scalbn",     "signbit",   "sin",       "sincos",   "sincospi",  "sinh",    "sinpi",
-    "sqrt",       "tan",       "tanh",      "tgamma",   "trap",      "trunc",   "y0",
-    "y1",         "yn",
-};
+// What every CUDA file has: types, and functions, those with an f at the end too. No kernel can be
+// called so.
+static const char library[] =
+    " dim3 size_t ptrdiff_t clock_t warpSize va_list std cudaError_t abs acos acosh asin asinh "
+    "assert atan atan2 atanh cbrt ceil clock clock64 copysign cos cosh cospi erf erfc erfcinv "
+    "erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod free frexp "
+    "hypot ilogb isfinite isinf isnan j0 j1 jn labs ldexp lgamma llabs llrint llround log "
+    "log10 log1p log2 logb lrint lround malloc max memcpy memset min modf nan nearbyint "
+    "nextafter norm norm3d norm4d normcdf normcdfinv pow printf rcbrt remainder remquo rhypot "
+    "rint rnorm rnorm3d rnorm4d round rsqrt scalbln scalbn signbit sin sincos sincospi sinh "
+    "sinpi sqrt tan tanh tgamma trap trunc y0 y1 yn ";
 
-static bool is_in(const char *name, size_t length, size_t count, const char *const *list) {
-  for (size_t i = 0; i < count; i++)
-    if (strlen(list[i]) == length && memcmp(list[i], name, length) == 0) return true;
+// Is it one of the words of the list, which stand between spaces?
+static bool is_in(const char *list, const char *name, size_t length) {
+  for (const char *at = list; (at = strchr(at, ' ')) && at[1]; at++)
+    if (strncmp(at + 1, name, length) == 0 && at[1 + length] == ' ') return true;
   return false;
 }
 
 static bool is_reserved(const char *name) {
-  return is_in(name, strlen(name), sizeof reserved / sizeof *reserved, reserved);
+  return is_in(reserved, name, strlen(name));
 }
 
 static bool is_index(const text_printer *p, const char *name) {
@@ -206,9 +84,9 @@ const char *text_name(text_printer *p, base_str wanted) {
 
 const char *text_function_name(base_arena *arena, base_str wanted) {
   const char *name = clean(arena, wanted);
-  size_t length = strlen(name), count = sizeof library / sizeof *library;
-  bool taken = is_reserved(name) || is_in(name, length, count, library) ||
-               (name[length - 1] == 'f' && is_in(name, length - 1, count, library));
+  size_t length = strlen(name);
+  bool taken = is_reserved(name) || is_in(library, name, length) ||
+               (name[length - 1] == 'f' && is_in(library, name, length - 1));
   return taken ? base_str_format(arena, "%s_kernel", name).data : name;
 }
 
@@ -379,12 +257,21 @@ static bool is_open(const text_printer *p, const char *name) {
   return false;
 }
 
-// Its name in lower case; loops inside each other have different ones.
-const char *text_axis_name(text_printer *p, ir_axis axis) {
+static char *lower_name(text_printer *p, ir_axis axis) {
   char *name = clean(p->arena, p->graph->axes.data[axis.index].name);
-  size_t length = strlen(name);
   for (char *c = name; *c; c++)
     *c = (char)tolower((unsigned char)*c);
+  return name;
+}
+
+const char *text_row_name(text_printer *p, ir_axis axis) {
+  return text_name(p, base_str_from(lower_name(p, axis)));
+}
+
+// Its name in lower case; loops inside each other have different ones.
+const char *text_axis_name(text_printer *p, ir_axis axis) {
+  char *name = lower_name(p, axis);
+  size_t length = strlen(name);
   for (uint32_t i = 2; is_taken(p, name) || is_open(p, name); i++)
     snprintf(name + length, 16, "_%u", i);
   if (!is_index(p, name)) base_push(p->arena, &p->indices, name);
@@ -408,7 +295,7 @@ static text_index open_loop(text_printer *p, ir_axis axis, int64_t low, int64_t 
 
 text_index text_loop(text_printer *p, ir_axis axis, int64_t low, int64_t high, int64_t step,
                      bool unroll, uint32_t *opened) {
-  *opened = high - low > step;
+  *opened = high - low > step || high <= low;
   if (!*opened) return (text_index){text_format(p, "%lld", (long long)low), low, low + 1, 0, NULL};
   const char *pragma = text_unroll(p, unroll);
   text_index index = open_loop(p, axis, low, high, "");

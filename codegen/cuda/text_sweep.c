@@ -18,7 +18,7 @@ uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point 
   const kir_team *team = &p->kernel->team;
   int64_t size = p->kernel->axes[lane.index].size, width = single ? 1 : team->vector;
   uint32_t threads = team->threads * p->split;
-  int64_t step = threads * width, turns = (size + step - 1) / step;
+  int64_t step = threads * width, turns = size > step ? (size + step - 1) / step : 1;
   p->vector = (uint32_t)width;
   uint32_t opened = 1;
   bool unroll = turns <= MAX_TURNS_UNROLLED || text_keeps_registers(p);
@@ -121,7 +121,7 @@ static int64_t points_of(const nest *n, uint32_t tiles) {
   int64_t points = 1;
   for (uint32_t i = 0; i < tiles; i++)
     points *= n->tiles[i].count;
-  return points;
+  return points > 0 ? points : 1; // C++ has no arrays without elements
 }
 
 // The tiles of loops outside `depth`.

@@ -268,26 +268,38 @@ static int64_t part_size(const text_printer *p, const ir_node *node, uint32_t op
 
 // An index that may lie in any part: all are read, at an index clamped into the part, and one is
 // chosen.
+static text_term clamped_part(text_printer *p, const ir_node *node, uint32_t operand,
+                              int64_t offset, const text_point *point) {
+  text_index index = point->index[node->to[0].index];
+  long long size = (long long)part_size(p, node, operand);
+  const char *local = text_sum(p, index.text, text_format(p, "%lld", -(long long)offset));
+  text_point moved = *point;
+  text_set_axis(p, &moved, node->over[0],
+                (text_index){text_format(p, "fm_clamp(%s, 0, %lld)", local, size - 1), 0, size,
+                             index.scope, NULL},
+                false);
+  return text_value(p, node->operands[operand], &moved);
+}
+
 static text_term choose_part(text_printer *p, ir_value value, const text_point *point) {
   const ir_node *node = ir_node_of(p->graph, value);
-  text_index index = point->index[node->to[0].index];
-  const char *chosen = NULL;
-  int64_t offset = 0;
-  for (uint32_t i = 0; i < node->operand_count; i++) {
-    int64_t size = part_size(p, node, i);
-    if (size == 0) continue;
-    const char *local = text_sum(p, index.text, text_format(p, "%lld", -(long long)offset));
-    text_index inside = {text_format(p, "fm_clamp(%s, 0, %lld)", local, (long long)size - 1), 0,
-                         size, index.scope, NULL};
-    text_point moved = *point;
-    text_set_axis(p, &moved, node->over[0], inside, false);
-    const char *part = text_value(p, node->operands[i], &moved).text;
-    chosen = chosen ? text_format(p, "(%s < %lld ? %s : %s)", index.text, (long long)offset, chosen,
-                                  part)
-                    : part;
-    offset += size;
+  const char *index = point->index[node->to[0].index].text, *chosen = NULL;
+  bool vector = false;
+  // Twice: what the first parts are may be names in an element loop that the later ones end.
+  for (int again = 0; again < 2; again++) {
+    int64_t offset = 0;
+    chosen = NULL;
+    for (uint32_t i = 0; i < node->operand_count; i++) {
+      if (part_size(p, node, i) == 0) continue;
+      text_term part = clamped_part(p, node, i, offset, point);
+      vector |= part.vector;
+      chosen = chosen ? text_format(p, "(%s < %lld ? %s : %s)", index, (long long)offset, chosen,
+                                    at(p, part))
+                      : at(p, part);
+      offset += part_size(p, node, i);
+    }
   }
-  return bind(p, value, false, chosen);
+  return bind(p, value, vector, chosen);
 }
 
 static text_term concat(text_printer *p, ir_value value, const text_point *point) {

@@ -137,10 +137,10 @@ typedef struct emu_block {
 
 // ---- machines (emu_machine.c, emu_launch.c) -----------------------------------------------------
 
-// Who is slow, in one run.
+// Who is slow, in one run, for a while.
 typedef enum emu_bias {
   EMU_EVEN,       // nobody: all progress alike
-  EMU_SLOW_WARPS, // some warps of each cluster
+  EMU_SLOW_WARPS, // some warps, or blocks, of each cluster
   EMU_SLOW_LANES, // some lanes of all warps
   EMU_BIASES
 } emu_bias;
@@ -177,7 +177,9 @@ typedef struct emu_machine {
   uint64_t random;
   uint32_t patience; // mean of a fiber's
   emu_bias bias;
-  emu_map *maps; // one for each span; NULL: nothing is counted
+  uint64_t salt;       // says which ones
+  uint32_t draws_left; // until others are slow
+  emu_map *maps;       // one for each span; NULL: nothing is counted
   rt_traffic *traffic;
   emu_broadcast *broadcasts; // EMU_BROADCASTS for each warp, in sets of EMU_WAYS
   uint32_t broadcast_clock;

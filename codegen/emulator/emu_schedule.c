@@ -3,10 +3,13 @@
 // Threads that can go on are in unordered lists; whenever one stops, any of them is drawn. A fair
 // draw keeps all threads close together, which hides mistakes that need one far ahead of another,
 // so in two of three runs some threads are slow: as long as others can go on, they are seldom
-// drawn.
+// drawn. Which ones changes now and then. (The idea is that of priorities with a few random changes:
+// Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs", 2010.)
 //
 // A thread that stops switches straight to the next one; the host's stack is needed only at the
 // beginning and at the end of a cluster.
+#include <string.h>
+
 #include "codegen/emulator/emu.h"
 
 _Thread_local emu_fiber *emu_running;
@@ -32,8 +35,52 @@ void emu_make_ready(emu_fiber *fiber) {
   machine->ready[fiber->slow][machine->ready_count[fiber->slow]++] = fiber;
 }
 
+// ---- who is slow --------------------------------------------------------------------------------
+
+static bool is_slow(const emu_fiber *fiber) {
+  const emu_machine *machine = fiber->block->machine;
+  const uint64_t salt = machine->salt;
+  const uint32_t thread = (uint32_t)fiber->view.thread, lane = thread % EMU_WARP;
+  const uint32_t warp = fiber->block->rank * EMU_WARPS_MOST + thread / EMU_WARP;
+  switch (machine->bias) {
+  case EMU_SLOW_WARPS: // of a cluster all warps of some blocks, every other time
+    if (machine->launch->cluster > 1 && salt >> 32 & 1) return (salt ^ fiber->block->rank) & 1;
+    return (salt ^ warp) * UINT64_C(0x9e3779b97f4a7c15) >> 63;
+  case EMU_SLOW_LANES:
+    return salt >> lane & 1;
+  default:
+    return false;
+  }
+}
+
+// For about as long as all threads together need for a row.
+static void choose_slow_ones(emu_machine *machine) {
+  enum { DRAWS = 64 }; // of each thread, on average
+  machine->salt = (uint64_t)emu_random(machine, UINT32_MAX) << 32 | emu_random(machine, UINT32_MAX);
+  machine->draws_left = 1 + emu_random(machine, 2 * DRAWS * machine->alive);
+}
+
+static void choose_others(emu_machine *machine) {
+  const rt_device_launch *launch = machine->launch;
+  const uint32_t fibers = launch->threads * (launch->cluster ? launch->cluster : 1);
+  uint32_t *count = machine->ready_count;
+  choose_slow_ones(machine);
+  for (uint32_t i = 0; i < fibers; i++)
+    machine->fibers[i].slow = is_slow(&machine->fibers[i]);
+  // The lists have room for all: those of the second go behind those of the first, and are dealt
+  // again from its beginning.
+  memcpy(machine->ready[0] + count[0], machine->ready[1], count[1] * sizeof(emu_fiber *));
+  const uint32_t ready = count[0] + count[1];
+  count[0] = count[1] = 0;
+  for (uint32_t i = 0; i < ready; i++)
+    emu_make_ready(machine->ready[0][i]);
+}
+
+// ---- turns --------------------------------------------------------------------------------------
+
 static emu_fiber *draw(emu_machine *machine) {
   enum { SELDOM = 512 }; // one draw in so many goes to slow ones
+  if (machine->bias != EMU_EVEN && --machine->draws_left == 0) choose_others(machine);
   uint32_t *count = machine->ready_count;
   const bool slow = count[0] == 0 || (count[1] > 0 && emu_random(machine, SELDOM) == 0);
   const uint32_t i = emu_random(machine, count[slow]);
@@ -86,22 +133,7 @@ static void live(void *argument) {
   leave(self);
 }
 
-// `salt` is new for each cluster.
-static bool is_slow(const emu_fiber *fiber, uint64_t salt) {
-  const emu_block *block = fiber->block;
-  const uint32_t thread = (uint32_t)fiber->view.thread, lane = thread % EMU_WARP;
-  const uint32_t warp = block->rank * EMU_WARPS_MOST + thread / EMU_WARP;
-  switch (block->machine->bias) {
-  case EMU_SLOW_WARPS:
-    return (salt ^ warp) * UINT64_C(0x9e3779b97f4a7c15) >> 63;
-  case EMU_SLOW_LANES:
-    return salt >> lane & 1;
-  default:
-    return false;
-  }
-}
-
-static void begin_block(emu_machine *machine, emu_block *block, uint64_t salt) {
+static void begin_block(emu_machine *machine, emu_block *block) {
   const rt_device_launch *launch = machine->launch;
   emu_shared_begin(block);
   block->alive = launch->threads;
@@ -124,7 +156,7 @@ static void begin_block(emu_machine *machine, emu_block *block, uint64_t salt) {
     fiber->caller = NULL;
     fiber->groups = 0;
     fiber->copies.first = fiber->copies.end = 0;
-    fiber->slow = is_slow(fiber, salt);
+    fiber->slow = is_slow(fiber);
     fiber->patience = 1 + emu_random(machine, 2 * machine->patience);
     emu_context_make(&fiber->context, live, fiber);
     emu_make_ready(fiber);
@@ -136,9 +168,9 @@ void emu_run_cluster(emu_machine *machine) {
   machine->ready_count[0] = machine->ready_count[1] = 0;
   machine->cluster_arrived = 0;
   machine->alive = blocks * machine->launch->threads;
-  const uint64_t salt = machine->random;
+  choose_slow_ones(machine);
   for (uint32_t i = 0; i < blocks; i++)
-    begin_block(machine, &machine->blocks[i], salt);
+    begin_block(machine, &machine->blocks[i]);
   emu_fiber *first = draw(machine);
   emu_running = first;
   emu_context_switch(&machine->host, &first->context, false);

@@ -1,7 +1,7 @@
 // Bytes as a graph and a schedule: what is well typed must verify, print and parse back, compile
 // for this CPU and compute what the reference computes, wherever its tensors lie. Any other outcome
 // than that or an explicit FATHOM_UNSUPPORTED is a bug, and is reported with the graph and the
-// command line that show it.
+// command line that show it. With FATHOM_FUZZ_TARGET=cuda-emu the same for CUDA text on the emulator.
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,10 +26,13 @@ typedef struct trial {
 } trial;
 
 static void show(const trial *t) {
-  fprintf(
-      stderr, "%.*s\n// fathom check FILE --schedule '%s' --mcpu %s --size %lld --misalign %u%s\n",
-      BASE_FMT(t->text), t->compile.schedule, t->compile.cpu ? t->compile.cpu : "host",
-      (long long)t->check.dynamic_size, t->check.misalign, t->check.strided ? " --strided" : "");
+  bool cpu = t->compile.cpu != NULL;
+  fprintf(stderr,
+          "%.*s\n// fathom check FILE --target %s --schedule '%s'%s%s --size %lld "
+          "--seeds %u --misalign %u%s\n",
+          BASE_FMT(t->text), t->compile.target, t->compile.schedule, cpu ? " --mcpu " : "",
+          cpu ? t->compile.cpu : "", (long long)t->check.dynamic_size, t->check.seeds,
+          t->check.misalign, t->check.strided ? " --strided" : "");
 }
 
 static void __attribute__((noreturn)) fail(const trial *t, const char *why) {
@@ -52,35 +55,59 @@ static const struct {
 #undef KNOB
 };
 
-// The ends of a knob's range, what tests powers of two, and what does not divide.
+// The ends of a knob's range, what tests powers of two, and what does not divide. Threads and
+// registers of a GPU, which have a range of hundreds, come in warps.
 static int64_t pick_knob(random_bytes *bytes, size_t i) {
   static const int64_t inner[] = {1, 2, 3, 4, 5, 7, 8, 16};
   uint32_t choice = random_pick(bytes, 10);
-  int64_t value = choice == 0 ? knobs[i].low : choice == 1 ? knobs[i].high : inner[choice - 2];
+  int64_t unit = knobs[i].machines == CUDA && knobs[i].high >= 200 ? 32 : 1;
+  int64_t value = choice == 0   ? knobs[i].low
+                  : choice == 1 ? knobs[i].high
+                                : unit * inner[choice - 2];
   return value < knobs[i].low || value > knobs[i].high ? knobs[i].initial : value;
 }
 
-// Half of the knobs keep their default, and all do when they do not go together.
-static const char *pick_schedule(base_arena *arena, random_bytes *bytes) {
-  base_text text = {.arena = arena};
-  base_text_append(&text, "", 0);
-  for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++)
-    if ((knobs[i].machines & CPU) && random_pick(bytes, 2) == 1)
-      base_text_printf(&text, "%s%s=%" PRId64, text.length ? "," : "", knobs[i].name,
-                       pick_knob(bytes, i));
-  kir_schedule schedule = kir_schedule_default(KIR_CPU);
+static bool goes_together(base_arena *arena, const char *text, kir_machine machine) {
+  kir_schedule schedule = kir_schedule_default(machine);
   base_diag diag = fuzz_diag(arena, (base_str){0});
-  return kir_schedule_parse(text.data, &schedule, &diag) ? text.data : "";
+  return kir_schedule_parse(text, &schedule, &diag);
+}
+
+// Half of the knobs keep their default. So do, for a CPU, all when they do not go together; for a
+// GPU, where few do, those that do not go with the ones before.
+static const char *pick_schedule(base_arena *arena, random_bytes *bytes, kir_machine machine) {
+  const char *text = "";
+  for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
+    bool has = knobs[i].machines & (machine == KIR_CPU ? CPU : CUDA);
+    if (!has || random_pick(bytes, 2) != 1) continue;
+    const char *longer = base_str_format(arena, "%s%s%s=%" PRId64, text, *text ? "," : "",
+                                         knobs[i].name, pick_knob(bytes, i))
+                             .data;
+    if (machine == KIR_CPU || goes_together(arena, longer, machine)) text = longer;
+  }
+  return goes_together(arena, text, machine) ? text : "";
+}
+
+static bool is_emulated(void) {
+  const char *target = getenv("FATHOM_FUZZ_TARGET");
+  return target && strcmp(target, "cuda-emu") == 0;
+}
+
+static void pick_target(trial *t, random_bytes *bytes) {
+  static const char *const cpus[] = {NULL, NULL, NULL, "x86-64", "x86-64-v2", "x86-64-v3"};
+  static const char *const gpus[] = {"cuda-emu",       "cuda-emu",        "cuda-emu",
+                                     "cuda-emu:sm_80", "cuda-emu:sm_90a", "cuda-emu:sm_120"};
+  t->compile.target = is_emulated() ? gpus[random_pick(bytes, 6)] : "cpu";
+  if (!is_emulated()) t->compile.cpu = cpus[random_pick(bytes, 6)];
 }
 
 static void pick_options(trial *t, random_bytes *bytes) {
-  static const char *const cpus[] = {NULL, NULL, NULL, "x86-64", "x86-64-v2", "x86-64-v3"};
   t->compile = (fathom_compile_options)FATHOM_INIT(t->compile);
-  t->compile.schedule = pick_schedule(t->arena, bytes);
-  t->compile.cpu = cpus[random_pick(bytes, 6)];
+  t->compile.schedule = pick_schedule(t->arena, bytes, is_emulated() ? KIR_CUDA : KIR_CPU);
+  pick_target(t, bytes);
   t->compile.verify_each = random_pick(bytes, 4) == 1;
   t->check = (fathom_check_options)FATHOM_INIT(t->check);
-  t->check.seeds = 1;
+  t->check.seeds = is_emulated() ? 3 : 1; // other orders of the threads
   t->check.dynamic_size = random_size(bytes);
   t->check.misalign = random_pick(bytes, 2) * random_pick(bytes, 4);
   t->check.strided = (int)random_pick(bytes, 2);
@@ -101,9 +128,12 @@ static void check_values(trial *t) {
   t->check.report = note_result;
   t->check.user = t;
   fathom_status status = fathom_check(t->context, t->graph, &t->compile, &t->check, &failures);
+  if (status == FATHOM_UNSUPPORTED && getenv("FATHOM_FUZZ_SHOW"))
+    fprintf(stderr, "%s\n", fathom_error_text());
   if (status == FATHOM_UNSUPPORTED) return;
   if (status != FATHOM_OK) fail(t, fathom_error_text());
-  if (t->seen != t->ir->results.count || failures != t->refused) fail(t, "results are missing");
+  if (t->seen != t->ir->results.count * t->check.seeds || failures != t->refused)
+    fail(t, "results are missing");
   if (t->exact_differs) fail(t, "a result that must be exact is not");
   if (failures == 0) return;
   judge_request request = {t->graph, t->ir, &t->compile, &t->check};
@@ -113,7 +143,7 @@ static void check_values(trial *t) {
 
 // The texts people ask for must come out whatever the graph.
 static void check_texts(const trial *t, random_bytes *bytes) {
-  static const char *const kinds[] = {"graph", "kernel", "report"};
+  const char *const kinds[] = {"graph", "kernel", is_emulated() ? "cuda" : "report"};
   if (random_pick(bytes, 8) != 1) return;
   fathom_text text;
   fathom_status status =

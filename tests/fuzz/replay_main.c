@@ -1,6 +1,7 @@
 // Replays fuzzer inputs without a fuzzing engine: every file given, and every file of every folder
 // given, goes through LLVMFuzzerTestOneInput once. So each build, whatever its compiler, keeps what
-// fuzzing once found fixed. Prints each name first: the last one printed is the culprit of a crash.
+// fuzzing once found fixed. random:FIRST:COUNT stands for inputs of random bytes with these numbers.
+// Prints each name first: the last one printed is the culprit of a crash.
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -51,8 +52,27 @@ static long replay_folder(const char *path) {
   return total;
 }
 
+static long replay_random(unsigned long first, unsigned long count) {
+  for (unsigned long number = first; number < first + count; number++) {
+    uint8_t data[512];
+    uint64_t state = (number + 1) * UINT64_C(0x9e3779b97f4a7c15); // for xorshift64* (Vigna 2014)
+    for (size_t i = 0; i < sizeof data; i++) {
+      state ^= state >> 12;
+      state ^= state << 25;
+      state ^= state >> 27;
+      data[i] = (uint8_t)(state * UINT64_C(2685821657736338717) >> 56);
+    }
+    printf("random:%lu:1\n", number);
+    fflush(stdout);
+    LLVMFuzzerTestOneInput(data, sizeof data);
+  }
+  return (long)count;
+}
+
 static long replay(const char *path) {
   struct stat info;
+  unsigned long first, count;
+  if (sscanf(path, "random:%lu:%lu", &first, &count) == 2) return replay_random(first, count);
   if (stat(path, &info) != 0) {
     perror(path);
     return -1;
@@ -68,7 +88,8 @@ int main(int argc, char **argv) {
     total += count;
   }
   if (total == 0) {
-    fprintf(stderr, "no inputs replayed; usage: %s FILE_OR_FOLDER...\n", argv[0]);
+    fprintf(stderr, "no inputs replayed; usage: %s FILE, FOLDER or random:FIRST:COUNT ...\n",
+            argv[0]);
     return 1;
   }
   printf("%ld inputs replayed\n", total);

@@ -10,9 +10,9 @@ Each cell is one run of `fathom check`; a failing one is printed as the command 
 order of the threads.
 
 Not every combination is run as it stands. The interpreter evaluates op by op in f64, and the emulator runs thread by
-thread, so a cell whose N * T * D * S exceeds the target's `largest` (in the full product, and to pair a D with another
-size, `larger`) takes the next smaller T until it fits; and axes a variant does not have, or gives a fixed size, are
-left out of its cells. Every value of every factor still appears; --list shows the cells and the pairs no cell can have.
+thread, so a cell whose N * T * D * S exceeds the target's `largest` (in the full product, and for pairs that need it,
+`larger`) takes the next smaller T until it fits; and axes a variant does not have, or gives a fixed size, are left out
+of its cells. Every value of every factor still appears; --list shows the cells and the pairs no cell can have.
 
 A strategy that does not apply is refused, with one of the sentences of strategies.py; such a cell passes. That each
 strategy does apply where it should is required as well: see `Applied`.
@@ -26,6 +26,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,11 @@ def is_wide(cell):
     return d % 8 == 0 and all(cell[factor] == SHAPES[factor][0] for factor in PLACEMENT)
 
 
+def is_telling(cell):
+    """Whether a strategy has something to work with: wide accesses, and more than one row for each emulated block."""
+    return is_wide(cell) and cell["T"] >= 7
+
+
 class Cells:
     """The cells of a target."""
 
@@ -137,14 +143,14 @@ class Cells:
             cell["T"] = SHAPES["T"][SHAPES["T"].index(cell["T"]) - 1]
         return cell
 
-    def small(self, cell):
-        """A cell of the same variant and schedule in which nothing is too large for a block's memory."""
-        return self.settle(cell | {"N": 3, "D": 896, "S": 2}, self.target.largest)
+    def typical(self, cell):
+        """A cell of the same variant and schedule in which nothing is too large, or too small, for the strategy."""
+        return self.settle(cell | {"N": 9, "D": 896, "T": 7, "S": 2}, self.target.largest)
 
     def pairs_of(self, cell):
-        """The pairs that the cell covers; a strategy is paired with a variant where it has wide accesses to work with."""
+        """The pairs that the cell covers; a strategy with a variant only where it has something to work with."""
         pairs = set(itertools.combinations(sorted(cell.items(), key=lambda item: item[0]), 2))
-        if self.target.strategies and not is_wide(cell):
+        if self.target.strategies and not is_telling(cell):
             pairs.discard((("schedule", cell["schedule"]), ("variant", cell["variant"])))
         return pairs
 
@@ -167,6 +173,11 @@ class Cells:
                 if rng.random() < 0.2:
                     break
 
+    def best_of_draws(self, pair, limit, open_pairs, rng):
+        drawn = (self.draw(pair, limit, rng) for _ in range(400))
+        fitting = (cell for cell in drawn if cell and pair in self.pairs_of(cell))
+        return max(itertools.islice(fitting, 40), key=lambda cell: len(self.pairs_of(cell) & open_pairs), default=None)
+
     def all_pairs(self, rng):
         """Greedy selection: each new cell is the best of a few drawn around a pair that is still open."""
         names = sorted(self.factors)
@@ -178,18 +189,8 @@ class Cells:
         for pair in order:
             if pair not in open_pairs:
                 continue
-            best, gain = None, 0
-            sizes = {pair[0][0], pair[1][0]}
-            limit = self.target.larger if "D" in sizes and sizes & {"N", "T"} else self.target.largest
-            for tried in range(400):
-                if best and tried >= 40:
-                    break
-                cell = self.draw(pair, limit, rng)
-                if cell is None or pair not in self.pairs_of(cell):
-                    continue
-                covered = len(self.pairs_of(cell) & open_pairs)
-                if covered > gain:
-                    best, gain = cell, covered
+            best = (self.best_of_draws(pair, self.target.largest, open_pairs, rng) or
+                    self.best_of_draws(pair, self.target.larger, open_pairs, rng))
             if best is None:
                 out_of_reach.append(pair)
                 open_pairs.discard(pair)
@@ -312,13 +313,15 @@ class Runner:
         self.counts[outcome] += 1
         if outcome == "failed":
             self.report(cell, output)
-        elif outcome == "passed":
+            return None
+        if outcome == "passed":
             self.ran[cell["schedule"]].add(cell["variant"])
             if output:
                 self.at_work[cell["schedule"]].add(cell["variant"])
-        elif is_wide(cell) and cell != self.cells.small(cell):
-            return self.cells.small(cell)  # what was too large may fit
-        return None
+        known = cell["variant"] in self.at_work[cell["schedule"]]
+        if not self.target.strategies or known or not is_telling(cell) or cell == self.cells.typical(cell):
+            return None
+        return self.cells.typical(cell)
 
     def report(self, cell, output):
         """Leaves the text of a failing cell in a file and prints the command that repeats it."""
@@ -388,6 +391,8 @@ def main():
         return 0
 
     os.environ["FATHOM_CACHE_DIR"] = ""  # every cell is compiled
+    if shutil.which("clang++-19"):  # the emulator spends most of its time compiling, and GCC takes twice as long
+        os.environ.setdefault("FATHOM_CXX", "clang++-19")
     runner = Runner(all_cells, options.program, options.failures)
     good = runner.run_all(cells, options.jobs, 60 * options.minutes)
     if runner.target.strategies and not options.shard and not options.minutes:

@@ -20,20 +20,22 @@ class Strategy(NamedTuple):
     variants: int  # at least so many of them it must be at work on
 
 
+# Residency and load go together, so each that names one names both; what it leaves out is the default's, which depends
+# on the graph.
 STRATEGIES = [
-    Strategy("", r"_held\[", 0),
-    Strategy("residency=0", r"!_held\[", 0),
-    Strategy("team=64,working=200,source_tile=2", "in tiles of up to", 0),
-    Strategy("team=64,working=200,online=0,persistent=0", "!in tiles of up to", 0),
-    Strategy("load=1,stages=2", r"fm_copy_wait<1>", 0),
-    Strategy("load=1,residency=2", r"fm_copy_wait<0>", 0),
-    Strategy("load=2,residency=2,stages=2", r"fm_bulk_copy", 0),
-    Strategy("split=2,cluster=1", r"fm_cluster_totals", 0),
-    Strategy("split=3,cluster=0", r"_step2\(", 0),
-    Strategy("teams=2,team=64", r"fm_thread\(\) / 64", 0),
-    Strategy("team=32,blocks=8,access=4", r"__launch_bounds__\(32, 8\)", 0),
-    Strategy("logits=1", r"fm_mma_", 0),
-    Strategy("logits=2", r"const product =", 0),
+    Strategy("", "", 48),
+    Strategy("residency=1,load=0", r"_held\[", 30),
+    Strategy("residency=0,load=0", r"!_held\[", 48),
+    Strategy("residency=1,load=0,team=64,working=200,source_tile=2", "in tiles of up to", 22),
+    Strategy("residency=1,load=0,team=64,working=200,source_tile=2,online=0,persistent=0,access=4", "!in tiles of up to", 48),
+    Strategy("residency=1,load=1,stages=2", r"fm_copy_wait<1>", 40),
+    Strategy("residency=2,load=2,stages=2", r"fm_bulk_copy", 40),
+    Strategy("residency=1,load=0,split=2,cluster=1", r"fm_cluster_totals", 36),
+    Strategy("residency=2,load=1,split=2,cluster=1", r"(?s)fm_copy_async.*fm_cluster_totals", 34),
+    Strategy("residency=1,load=0,split=3,cluster=0", r"_step2\(", 36),
+    Strategy("residency=1,load=0,team=64,teams=2,blocks=8", r"fm_thread\(\) / 64", 48),
+    Strategy("logits=1", r"fm_logit_tile", 3),
+    Strategy("logits=2", r"const product =", 5),
 ]
 
 # How a strategy that does not apply is refused.

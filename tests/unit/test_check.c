@@ -103,6 +103,12 @@ static void test_errors(void **state) {
   assert_true(isinf(compared(INFINITY, 1.0)));
   assert_true(isinf(compared(INFINITY, -INFINITY)));
   assert_true(isinf(compared(INFINITY, (double)NAN)));
+  tally tiny = {.unseen = 1e-38};
+  double found[] = {0.0, 0.0}, expected[] = {1e-38, 2e-38};
+  compare(&tiny, IR_F32, 1, found, expected);
+  assert_true(error_of(&tiny) == 0.0);
+  compare(&tiny, IR_F32, 2, found, expected);
+  assert_true(error_of(&tiny) > 0.5);
   tally t = {.difference = 1e-30};
   assert_true(isinf(error_of(&t))); // nothing but zeros was right
 }
