@@ -170,9 +170,9 @@ static void report_roofline(base_text *out, const kir_kernel *kernel, const kir_
 }
 
 static void report_occupancy(base_text *out, const cuda_occupancy *occupancy, const cuda_gpu *gpu) {
-  base_text_printf(out, "  occupancy: %u blocks of a multiprocessor, %u of %u warps, limited by %s",
-                   occupancy->blocks, occupancy->warps, occupancy->warps_limit,
-                   cuda_limit_name(occupancy->limit));
+  base_text_printf(out, "  occupancy: %u block%s a multiprocessor, %u of %u warps, limited by %s",
+                   occupancy->blocks, occupancy->blocks == 1 ? "" : "s", occupancy->warps,
+                   occupancy->warps_limit, cuda_limit_name(occupancy->limit));
   if (gpu)
     base_text_printf(out, "; %s holds %u blocks", gpu->name,
                      gpu->multiprocessors * occupancy->blocks);

@@ -26,7 +26,6 @@ import os
 import random
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -132,9 +131,10 @@ class Cells:
         self.factors = {**SHAPES, **target.factors}
 
     def settle(self, cell, limit):
-        """The cell as it can be run: factors without effect at their first value, T within the limit. None: cannot be."""
+        """The cell as it can be run: factors without effect at their first value, T within the limit. None: cannot."""
         variant = VARIANTS[cell["variant"]]
-        cell = {factor: cell[factor] if variant.varies(factor) else values[0] for factor, values in self.factors.items()}
+        cell = {factor: cell[factor] if variant.varies(factor) else values[0]
+                for factor, values in self.factors.items()}
         if not variant.varies("N"):
             cell["N"] = SHAPES["N"][1]
         if not variant.allows(cell):
@@ -287,7 +287,8 @@ class Runner:
         self.at_work = collections.defaultdict(set)
 
     def run(self, cell):
-        """The cell, "passed", "refused" or "failed", and what was printed; or (of a strategy) whether it was at work."""
+        """The cell; "passed", "refused" or "failed"; what was printed or, when it passed, whether a strategy was at work
+        (None: the target has none)."""
         command, text = command_of(cell, self.target, self.program), text_of(cell)
         try:
             done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT)
@@ -300,9 +301,11 @@ class Runner:
             return cell, "refused", output
         if done.returncode != 0:
             return cell, "failed", output
-        return cell, "passed", self.target.strategies and self.is_at_work(cell)
+        return cell, "passed", self.is_at_work(cell) if self.target.strategies else None
 
     def is_at_work(self, cell):
+        if cell["variant"] in self.at_work[cell["schedule"]]:
+            return True  # as is known
         command = [self.program, "compile", "-", "--target=cuda:sm_90", "--emit=cuda"] + options_of(cell)
         text = subprocess.run(command, input=text_of(cell), text=True, capture_output=True, check=True).stdout
         strategy = next(strategy for strategy in self.target.strategies if strategy.schedule == cell["schedule"])
@@ -391,8 +394,6 @@ def main():
         return 0
 
     os.environ["FATHOM_CACHE_DIR"] = ""  # every cell is compiled
-    if shutil.which("clang++-19"):  # the emulator spends most of its time compiling, and GCC takes twice as long
-        os.environ.setdefault("FATHOM_CXX", "clang++-19")
     runner = Runner(all_cells, options.program, options.failures)
     good = runner.run_all(cells, options.jobs, 60 * options.minutes)
     if runner.target.strategies and not options.shard and not options.minutes:
