@@ -279,6 +279,7 @@ class Runner:
 
     def __init__(self, cells, program, folder):
         self.cells = cells
+        self.cut_short = False  # time ran out
         self.target = cells.target
         self.program = program
         self.folder = folder  # for the texts of cells that fail
@@ -346,6 +347,7 @@ class Runner:
                 for future in finished:
                     again = self.note(*future.result())
                     late = seconds and time.monotonic() - start > seconds
+                    self.cut_short |= bool(late)
                     following = [again] if again else itertools.islice(cells, 1)
                     running |= {pool.submit(self.run, cell) for cell in following if not late}
         done, refused = self.counts.total(), self.counts["refused"]
@@ -396,7 +398,7 @@ def main():
     os.environ["FATHOM_CACHE_DIR"] = ""  # every cell is compiled
     runner = Runner(all_cells, options.program, options.failures)
     good = runner.run_all(cells, options.jobs, 60 * options.minutes)
-    if runner.target.strategies and not options.shard and not options.minutes:
+    if runner.target.strategies and not options.shard and not runner.cut_short:
         good &= runner.strategies_apply()
     return 0 if good else 1
 
