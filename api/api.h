@@ -135,8 +135,8 @@ typedef enum api_kind { API_CPU, API_INTERP, API_CUDA, API_EMULATOR, API_KINDS }
 
 typedef struct api_target {
   const char *name;
+  const char *pipeline; // the passes, when it compiles
   bool compiles;        // through passes and codegen, under a schedule
-  const char *pipeline; // the passes, when it does
   bool gpu;             // kernels run on an rt_device, for an architecture that the text may name
 } api_target;
 

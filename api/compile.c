@@ -165,8 +165,8 @@ static rt_device *open_device(api_call *call, api_request *request, fathom_execu
   api_device_key key = {.kind = request->kind, .sanitize = request->sanitize};
   if (request->kind == API_CUDA && !api_device_ordinal(call, &key.ordinal)) return NULL;
   if (request->kind == API_EMULATOR) {
-    if (request->arch[0] == 0) strcpy(request->arch, API_DEFAULT_ARCH);
-    strcpy(key.arch, request->arch);
+    if (request->arch[0] == 0) memcpy(request->arch, API_DEFAULT_ARCH, sizeof API_DEFAULT_ARCH);
+    memcpy(key.arch, request->arch, sizeof key.arch);
   }
   rt_device *device = api_device_open(call, &key);
   if (device == NULL) return NULL;

@@ -85,7 +85,7 @@ static bool choose_arch(api_call *call, api_request *request, const char **why) 
             .data;
     return true;
   }
-  strcpy(request->arch, API_DEFAULT_ARCH);
+  memcpy(request->arch, API_DEFAULT_ARCH, sizeof API_DEFAULT_ARCH);
   *why = base_str_format(&call->arena,
                          "architecture: %s, the default without a GPU; name another one as in "
                          "%s:sm_80\n",

@@ -94,7 +94,10 @@ static char *read_file(const char *path) {
   char *text = malloc(room);
   for (size_t read; (read = fread(text + length, 1, room - length - 1, file)) > 0;) {
     length += read;
-    if (length + 1 == room) text = realloc(text, room *= 2);
+    if (length + 1 < room) continue;
+    char *larger = realloc(text, room *= 2);
+    if (larger == NULL) stop("out of memory");
+    text = larger;
   }
   fclose(file);
   text[length] = 0;
