@@ -168,3 +168,20 @@ double kir_reread_per_row(const kir_kernel *kernel) {
   }
   return bytes > 0 ? bytes : 0;
 }
+
+bool kir_reads_rows_again(const kir_kernel *kernel) {
+  for (uint32_t i = 0; i < kernel->args.count; i++) {
+    const kir_arg *arg = &kernel->args.data[i];
+    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
+    for (uint32_t j = 0; j < type->rank && !arg->written && arg->reads > 1; j++)
+      if (kernel->axes[type->axes[j].index].row) return true;
+  }
+  return false;
+}
+
+uint32_t kir_fused_ops(const kir_kernel *kernel) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++)
+    count += kernel->graph->nodes.data[i].kernel == kernel->index;
+  return count;
+}

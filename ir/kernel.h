@@ -231,5 +231,9 @@ typedef struct kir_cost {
 kir_cost kir_cost_per_row(const kir_kernel *kernel);
 // On a GPU: what a row reads beyond that, of its sources again, and of what has no rows.
 double kir_reread_per_row(const kir_kernel *kernel);
+// On a GPU: does a row read any of its own sources more than once?
+bool kir_reads_rows_again(const kir_kernel *kernel);
+// How many nodes of the graph the kernel computes.
+uint32_t kir_fused_ops(const kir_kernel *kernel);
 
 #endif

@@ -108,22 +108,12 @@ static kir_kernel *lower(const ir_graph *graph, int32_t index, const kir_schedul
   return kernel;
 }
 
-static bool reads_again(const kir_kernel *kernel) {
-  for (uint32_t i = 0; i < kernel->args.count; i++) {
-    const kir_arg *arg = &kernel->args.data[i];
-    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    for (uint32_t j = 0; j < type->rank && !arg->written && arg->reads > 1; j++)
-      if (kernel->axes[type->axes[j].index].row) return true;
-  }
-  return false;
-}
-
 // A GPU takes sources tile by tile where that spares it reading them twice.
 kir_kernel *pass_lower(const ir_graph *graph, int32_t index, const kir_schedule *schedule,
                        base_diag *diag) {
   kir_kernel *kernel = lower(graph, index, schedule, NULL, diag);
   if (!kernel || schedule->machine != KIR_CUDA || !schedule->online || kernel->team.vector == 1 ||
-      kernel->team.stepped || !reads_again(kernel))
+      kernel->team.stepped || !kir_reads_rows_again(kernel))
     return kernel;
   for (uint32_t i = 0; i < graph->axes.count; i++) {
     const kir_axis *axis = &kernel->axes[i];

@@ -35,16 +35,6 @@ static bool has_queries(const kir_kernel *kernel) {
   return false;
 }
 
-static bool reads_rows_again(const kir_kernel *kernel) {
-  for (uint32_t i = 0; i < kernel->args.count; i++) {
-    const kir_arg *arg = &kernel->args.data[i];
-    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    for (uint32_t j = 0; j < type->rank && !arg->written && arg->reads > 1; j++)
-      if (kernel->axes[type->axes[j].index].row) return true;
-  }
-  return false;
-}
-
 static bool try_schedule(const ir_graph *graph, int32_t index, const cuda_arch *arch,
                          const char *text, kir_schedule *schedule, bool *once, bool *queries) {
   base_diag unused;
@@ -58,7 +48,7 @@ static bool try_schedule(const ir_graph *graph, int32_t index, const cuda_arch *
   const kir_kernel *kernel = pass_lower(graph, index, schedule, &unused);
   if (!kernel) return false;
   *queries = has_queries(kernel);
-  *once = !reads_rows_again(kernel);
+  *once = !kir_reads_rows_again(kernel);
   return text_shared_bytes(kernel) <= arch->shared_per_block;
 }
 

@@ -7,13 +7,6 @@
 
 enum { REPORT_ROWS = 8192 }; // where the graph does not say
 
-static uint32_t fused_ops(const kir_kernel *kernel) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++)
-    count += kernel->graph->nodes.data[i].kernel == kernel->index;
-  return count;
-}
-
 // Waits of the whole team, one after the other, in a row: for the row, for sums to cross the team,
 // and at most one between other sweeps.
 static double barriers_per_row(const kir_kernel *kernel) {
@@ -219,7 +212,7 @@ static void report_form(base_text *out, const cuda_plan *plan, const cuda_kernel
   else
     base_text_printf(out, "\n  team: %u threads, %u elements an access, %u teams a block\n",
                      team->threads, team->vector, team->count);
-  base_text_printf(out, "  fused ops: %u\n", fused_ops(kernel));
+  base_text_printf(out, "  fused ops: %u\n", kir_fused_ops(kernel));
   base_text_printf(out, "  bytes per token: %.0f (%.0f read, %.0f written)\n", bytes,
                    cost.bytes_read, cost.bytes_written);
   if (logits)

@@ -36,13 +36,6 @@ static uint32_t vector_registers(base_arena *arena, base_str text) {
   return used;
 }
 
-static uint32_t fused_ops(const kir_kernel *kernel) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++)
-    count += kernel->graph->nodes.data[i].kernel == kernel->index;
-  return count;
-}
-
 static bool streams(const kir_kernel *kernel) {
   bool any = false;
   for (uint32_t i = 0; i < kernel->args.count; i++)
@@ -62,7 +55,7 @@ static void report_kernel(base_arena *arena, const cpu_kernel *cpu, const cpu_ma
   kir_schedule_print(&kernel->schedule, out);
   base_text_printf(out, "\n  in effect:%s%s%s\n", kernel->overlap >= 0 ? " overlap" : "",
                    kernel->paired ? " pair" : "", streams(kernel) ? " stream" : "");
-  base_text_printf(out, "  fused ops: %u\n  rows:", fused_ops(kernel));
+  base_text_printf(out, "  fused ops: %u\n  rows:", kir_fused_ops(kernel));
   for (uint32_t i = 0; i < kernel->row_count; i++)
     base_text_printf(out, " %.*s", BASE_FMT(kernel->graph->axes.data[kernel->rows[i].index].name));
   base_text_printf(out, "%s\n", kernel->row_count ? " (a token is one index of them)" : " none");
