@@ -185,3 +185,14 @@ uint32_t kir_fused_ops(const kir_kernel *kernel) {
     count += kernel->graph->nodes.data[i].kernel == kernel->index;
   return count;
 }
+
+const kir_sweep *kir_sweep_of(const kir_kernel *kernel, uint32_t value) {
+  for (uint32_t i = 0; i < kernel->sweeps.count; i++)
+    for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
+      if (kernel->sweeps.data[i].roots.data[j].value.index == value) return &kernel->sweeps.data[i];
+  return NULL;
+}
+
+size_t kir_align(size_t bytes) {
+  return (bytes + 127) & ~(size_t)127;
+}

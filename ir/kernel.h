@@ -233,6 +233,10 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel);
 double kir_reread_per_row(const kir_kernel *kernel);
 // On a GPU: does a row read any of its own sources more than once?
 bool kir_reads_rows_again(const kir_kernel *kernel);
+// The sweep that computes a value for good; NULL: none does.
+const kir_sweep *kir_sweep_of(const kir_kernel *kernel, uint32_t value);
+// What is laid out for a GPU, in shared memory and in the workspace, begins at multiples of 128 bytes.
+size_t kir_align(size_t bytes);
 // How many nodes of the graph the kernel computes.
 uint32_t kir_fused_ops(const kir_kernel *kernel);
 

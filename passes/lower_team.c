@@ -242,13 +242,6 @@ static reading *find_readings(const pass_lowering *lowering) {
   return s.readings;
 }
 
-static const kir_sweep *sweep_of(const kir_kernel *kernel, uint32_t value) {
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++)
-    for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
-      if (kernel->sweeps.data[i].roots.data[j].value.index == value) return &kernel->sweeps.data[i];
-  return NULL;
-}
-
 // Do all sweeps over this axis take it in accesses of several elements?
 static bool taken_in_accesses(const kir_kernel *kernel, ir_axis lane) {
   for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
@@ -302,10 +295,6 @@ static int64_t spare_registers(const kir_kernel *kernel) {
   return each - kernel->schedule.working;
 }
 
-static size_t align_up(size_t bytes) {
-  return (bytes + 127) & ~(size_t)127;
-}
-
 // Also what has no elements has an address.
 static size_t place_bytes(const kir_kernel *kernel, const kir_value *value) {
   size_t bytes = sizeof(float);
@@ -316,7 +305,7 @@ static size_t place_bytes(const kir_kernel *kernel, const kir_value *value) {
 
 static size_t reserve(size_t *end, size_t bytes) {
   size_t at = *end;
-  *end += align_up(bytes);
+  *end += kir_align(bytes);
   return at;
 }
 
@@ -328,7 +317,7 @@ static void place_row_value(pass_lowering *lowering, uint32_t index, const readi
                             int64_t *spare) {
   kir_kernel *kernel = lowering->kernel;
   kir_value *value = &kernel->values[index];
-  const kir_sweep *sweep = sweep_of(kernel, index);
+  const kir_sweep *sweep = kir_sweep_of(kernel, index);
   size_t bytes = place_bytes(kernel, value);
   bool fits =
       (kernel->team.row_bytes + bytes) * kernel->team.count <= TEAM_BYTES && !kernel->team.stepped;
@@ -364,7 +353,7 @@ static void place_prepared(pass_lowering *lowering) {
   kir_kernel *kernel = lowering->kernel;
   size_t all = 0;
   for (uint32_t i = 0; i < lowering->graph->nodes.count; i++)
-    if (is_prepared(&kernel->values[i])) all += align_up(place_bytes(kernel, &kernel->values[i]));
+    if (is_prepared(&kernel->values[i])) all += kir_align(place_bytes(kernel, &kernel->values[i]));
   kernel->team.prepared_by_launch =
       all * kernel->team.count > PREPARED_BYTES || (all && kernel->team.stepped);
   for (uint32_t i = 0; i < lowering->graph->nodes.count && kernel->team.prepared_by_launch; i++) {
@@ -435,7 +424,8 @@ static void stage_sources(pass_lowering *lowering, const reading *readings) {
     arg->residency = KIR_TEAM;
     arg->stage_row = (size_t)turns * team->threads * team->vector * element;
     arg->stage_offset = kernel->team.stage_bytes;
-    kernel->team.stage_bytes += align_up(arg->stage_row * (size_t)outer_points(kernel, type, lane));
+    kernel->team.stage_bytes +=
+        kir_align(arg->stage_row * (size_t)outer_points(kernel, type, lane));
   }
 }
 
@@ -522,7 +512,7 @@ static size_t exchange_bytes(const kir_kernel *kernel) {
   }
   // In a cluster each block's totals stand beside them for the others to read.
   size_t totals = kernel->team.split > 1 ? most : 0;
-  return align_up((most * warps + totals) * sizeof(float));
+  return kir_align((most * warps + totals) * sizeof(float));
 }
 
 static bool refuse_split(const pass_lowering *lowering, const char *why, const char *instead) {
@@ -580,7 +570,7 @@ static bool place_partials(pass_lowering *lowering) {
         base_hint(lowering->diag, "use cluster=1 (sm_90 and later) or split=1");
         return false;
       }
-      kernel->team.partial_bytes += align_up((size_t)points * sizeof(float));
+      kernel->team.partial_bytes += kir_align((size_t)points * sizeof(float));
     }
   }
   return true;

@@ -229,19 +229,15 @@ const cuda_logits *cuda_logits_create(base_arena *arena, const kir_kernel *kerne
 
 // ---- forms --------------------------------------------------------------------------------------
 
-static size_t align_up(size_t bytes) {
-  return (bytes + 127) & ~(size_t)127;
-}
-
 size_t cuda_logits_unscale_offset(const cuda_logits *l) {
   size_t rows = l->kind == RT_FORM_MATMUL ? l->query_count : l->groups * l->query_tiles * 8;
   size_t depth = l->kind == RT_FORM_MATMUL ? l->depth : ceil_div(l->depth, STEP) * STEP;
-  return align_up(rows * depth * l->parts * ir_dtype_size(l->dtype));
+  return kir_align(rows * depth * l->parts * ir_dtype_size(l->dtype));
 }
 
 size_t cuda_logits_prepared_bytes(const cuda_logits *l) {
   size_t queries = l->scaled ? l->groups * l->query_tiles * 8 : 0;
-  return cuda_logits_unscale_offset(l) + align_up(queries * sizeof(float));
+  return cuda_logits_unscale_offset(l) + kir_align(queries * sizeof(float));
 }
 
 static const rt_product *make_product(base_arena *arena, const cuda_logits *l) {

@@ -10,13 +10,9 @@ enum { WARP = 32 };
 //
 // In front of a team's stages stand the barriers that count their bulk copies.
 
-static size_t align_up(size_t bytes) {
-  return (bytes + 127) & ~(size_t)127;
-}
-
 static size_t scalars_bytes(const kir_team *team) {
   size_t copies = team->warp_scalars ? team->threads / WARP : 1;
-  return align_up(team->scalar_bytes * copies * team->count);
+  return kir_align(team->scalar_bytes * copies * team->count);
 }
 
 enum { RING_BYTES = 128 };

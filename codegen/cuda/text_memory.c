@@ -432,21 +432,14 @@ text_term text_load_argument(text_printer *p, ir_value value, const text_point *
 
 // ---- places -------------------------------------------------------------------------------------
 
-static const kir_sweep *sweep_of(const kir_kernel *kernel, uint32_t value) {
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++)
-    for (uint32_t j = 0; j < kernel->sweeps.data[i].roots.count; j++)
-      if (kernel->sweeps.data[i].roots.data[j].value.index == value) return &kernel->sweeps.data[i];
-  return NULL;
-}
-
 // In registers narrow values stay packed as they would be in memory; they are rounded already.
 static bool is_packed(const text_printer *p, ir_value value) {
-  return type_of(p, value)->dtype != IR_F32 && !sweep_of(p->kernel, value.index)->single;
+  return type_of(p, value)->dtype != IR_F32 && !kir_sweep_of(p->kernel, value.index)->single;
 }
 
 static void declare_registers(text_printer *p, uint32_t index) {
   ir_value value = {index};
-  const kir_sweep *sweep = sweep_of(p->kernel, index);
+  const kir_sweep *sweep = kir_sweep_of(p->kernel, index);
   const ir_type *type = type_of(p, value);
   base_text dimensions = {.arena = p->arena};
   declare_dimensions(p, &dimensions, type, sweep->loops[sweep->lane], NULL, sweep->single);
@@ -587,7 +580,7 @@ static int64_t lane_step(const text_printer *p, const kir_value *info, const tex
 }
 
 static const char *register_element(text_printer *p, ir_value value, const text_point *point) {
-  const kir_sweep *sweep = sweep_of(p->kernel, value.index);
+  const kir_sweep *sweep = kir_sweep_of(p->kernel, value.index);
   return held_element(p, p->place_names[value.index], type_of(p, value), sweep->loops[sweep->lane],
                       NULL, point);
 }
@@ -596,7 +589,7 @@ static text_term load_registers(text_printer *p, ir_value value, const text_poin
   const char *element = register_element(p, value, point);
   uint32_t scope = text_top(p);
   if (!is_packed(p, value))
-    return (text_term){element, !sweep_of(p->kernel, value.index)->single, false, scope};
+    return (text_term){element, !kir_sweep_of(p->kernel, value.index)->single, false, scope};
   const char *name = fresh(p, value);
   text_line(p, scope, "float %s[%u];", name, p->vector);
   text_line(p, scope, "fm_unpack<%s>(%s, %s);", text_type(type_of(p, value)->dtype), name, element);
@@ -649,7 +642,7 @@ static const char *as_array(text_printer *p, text_term term) {
 static void store_registers(text_printer *p, ir_value value, const text_point *point,
                             text_term term) {
   const char *element = register_element(p, value, point);
-  if (sweep_of(p->kernel, value.index)->single)
+  if (kir_sweep_of(p->kernel, value.index)->single)
     text_after(p, "%s = %s;", element, term.text);
   else if (is_packed(p, value))
     text_after(p, "%s = fm_pack<%s>(%s);", element, text_type(type_of(p, value)->dtype),

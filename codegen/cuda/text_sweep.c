@@ -275,10 +275,6 @@ bool text_ends_launch(const text_printer *p, const kir_sweep *sweep) {
   return false;
 }
 
-static size_t align_up(size_t bytes) {
-  return (bytes + 127) & ~(size_t)127;
-}
-
 // Each block's sums to memory (TEXT_SUMS), or those of all blocks back (TEXT_JOIN).
 static void pass_partials(nest *n, uint32_t depth) {
   text_printer *p = n->p;
@@ -299,7 +295,7 @@ static void pass_partials(nest *n, uint32_t depth) {
                 "fm_join_partials<%s, %u>((const float *)(row_partials + %zu), %zu, %s);",
                 max ? "fm_op_max" : "fm_op_sum", p->split, offset,
                 p->kernel->team.memory_bytes + p->kernel->team.partial_bytes, n->sums[i]);
-    offset += align_up((size_t)points * sizeof(float));
+    offset += kir_align((size_t)points * sizeof(float));
   }
   if (p->half == TEXT_SUMS) text_close(p);
 }
