@@ -1,27 +1,9 @@
 // The cuda target: its table, and the way from a fused graph to images that a device loads. For the
 // emulator the image is the text itself, which it compiles with the host's compiler.
-#include <stdlib.h>
 #include <string.h>
 
+#include "codegen/artefact.h"
 #include "codegen/cuda/cuda.h"
-
-typedef struct cuda_artefact {
-  cg_artefact base;
-  base_arena arena; // program, images
-} cuda_artefact;
-
-static void release_artefact(cg_artefact *base) {
-  cuda_artefact *artefact = base->owner;
-  base_arena_reset(&artefact->arena);
-  free(artefact);
-}
-
-// While it is being made an artefact belongs to the compilation: whatever ends that early, its
-// arena releases the artefact. NULL once it is handed over.
-static void release_unfinished(void *object) {
-  cuda_artefact **artefact = object;
-  if (*artefact) release_artefact(&(*artefact)->base);
-}
 
 // ---- NVRTC --------------------------------------------------------------------------------------
 
@@ -66,7 +48,7 @@ static void take_binary(base_arena *arena, const cuda_binary *binary, rt_image *
 }
 
 static bool fill_images(base_arena *arena, const cuda_plan *plan, const cg_options *options,
-                        cuda_artefact *artefact, base_diag *diag) {
+                        cg_owned *artefact, base_diag *diag) {
   rt_device_kernel *kernels = (rt_device_kernel *)artefact->base.device->kernels;
   const cuda_binary *binaries = options->emulate ? NULL : compile_forms(arena, plan, options, diag);
   if (!options->emulate && !binaries) return false;
@@ -89,27 +71,12 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
                             base_diag *diag) {
   cuda_plan *plan = cuda_plan_create(arena, graph, options, diag);
   if (!plan) return NULL;
-  cuda_artefact **unfinished = base_new(arena, cuda_artefact *);
-  base_defer(arena, release_unfinished, unfinished);
-  cuda_artefact *artefact = calloc(1, sizeof *artefact);
-  if (!artefact) {
-    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
-    return NULL;
-  }
-  artefact->base = (cg_artefact){.release = release_artefact, .owner = artefact};
-  base_arena_init(&artefact->arena, &arena->allocator);
-  artefact->arena.escape = arena->escape;
-  *unfinished = artefact;
-  base_text schedule = {.arena = &artefact->arena};
-  if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].forms[0]->schedule, &schedule);
+  const kir_kernel *first = plan->kernel_count ? plan->kernels[0].forms[0] : NULL;
+  cg_owned *artefact = cg_artefact_begin(arena, first, plan->schedule_source, diag);
+  if (!artefact) return NULL;
   artefact->base.device = cuda_program_create(&artefact->arena, plan);
   artefact->base.program = artefact->base.device->program;
-  artefact->base.schedule = schedule.data ? schedule.data : "";
-  artefact->base.schedule_source = plan->schedule_source;
-  if (!fill_images(arena, plan, options, artefact, diag)) return NULL;
-  artefact->arena.escape = NULL;
-  *unfinished = NULL;
-  return &artefact->base;
+  return fill_images(arena, plan, options, artefact, diag) ? cg_artefact_finish(artefact) : NULL;
 }
 
 // ---- emitting -----------------------------------------------------------------------------------

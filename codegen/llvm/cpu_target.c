@@ -1,28 +1,13 @@
 // The cpu target: its table, and the way from a fused graph to a loaded program.
-#include <stdlib.h>
 #include <string.h>
 
+#include "codegen/artefact.h"
 #include "codegen/llvm/cpu.h"
 #include "codegen/program.h"
 
-typedef struct cpu_artefact {
-  cg_artefact base;
-  base_arena arena; // program, names
-  cpu_code *code;
-} cpu_artefact;
-
-static void release_artefact(cg_artefact *base) {
-  cpu_artefact *artefact = base->owner;
-  cpu_code_release(artefact->code);
-  base_arena_reset(&artefact->arena);
-  free(artefact);
-}
-
-// While it is being made an artefact belongs to the compilation: whatever ends that early, its
-// arena releases the artefact. NULL once it is handed over.
-static void release_unfinished(void *object) {
-  cpu_artefact **artefact = object;
-  if (*artefact) release_artefact(&(*artefact)->base);
+static void release_code(void *object) {
+  cpu_code **code = object;
+  cpu_code_release(*code);
 }
 
 static bool compile_object(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
@@ -56,18 +41,20 @@ static cpu_code *load_and_link(base_arena *arena, base_str object, const cpu_pla
 
 // From the cache when it has a sound object that links, else compiled (and put there).
 static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
-                        const char *directory, cpu_artefact *artefact, base_diag *diag) {
+                        const char *directory, cg_owned *artefact, base_diag *diag) {
   rt_program *program = (rt_program *)artefact->base.program;
   base_str object, why;
+  cpu_code **code = base_new(&artefact->arena, cpu_code *);
+  base_defer(&artefact->arena, release_code, code);
   const cg_cache_entry entry = cpu_cache_entry(arena, directory, plan, machine);
   if (cg_cache_load(arena, &entry, &object)) {
-    artefact->code = load_and_link(arena, object, plan, program, &why);
-    artefact->base.from_cache = artefact->code != NULL;
-    if (artefact->code) return true;
+    *code = load_and_link(arena, object, plan, program, &why);
+    artefact->base.from_cache = *code != NULL;
+    if (*code) return true;
   }
   if (!compile_object(arena, plan, machine, &object, diag)) return false;
-  artefact->code = load_and_link(arena, object, plan, program, &why);
-  if (!artefact->code) {
+  *code = load_and_link(arena, object, plan, program, &why);
+  if (!*code) {
     base_error_status(diag, BASE_INTERNAL, (base_loc){0}, "the compiled object does not link: %.*s",
                       BASE_FMT(why));
     return false;
@@ -91,29 +78,14 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
     return NULL;
   cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return NULL;
-  cpu_artefact **unfinished = base_new(arena, cpu_artefact *);
-  base_defer(arena, release_unfinished, unfinished);
-  cpu_artefact *artefact = calloc(1, sizeof *artefact);
-  if (!artefact) {
-    base_error_status(diag, BASE_MEMORY, (base_loc){0}, "out of memory");
-    return NULL;
-  }
-  artefact->base = (cg_artefact){.release = release_artefact, .owner = artefact};
-  base_arena_init(&artefact->arena, &arena->allocator);
-  artefact->arena.escape = arena->escape;
-  *unfinished = artefact;
-  base_text schedule = {.arena = &artefact->arena};
-  if (plan->kernel_count) kir_schedule_print(&plan->kernels[0].kernel->schedule, &schedule);
-  const kir_kernel **kernels = base_new_array(arena, const kir_kernel *, plan->kernel_count);
+  const kir_kernel **kernels = base_new_array(arena, const kir_kernel *, plan->kernel_count + 1);
   for (uint32_t i = 0; i < plan->kernel_count; i++)
     kernels[i] = plan->kernels[i].kernel;
+  cg_owned *artefact = cg_artefact_begin(arena, kernels[0], plan->schedule_source, diag);
+  if (!artefact) return NULL;
   artefact->base.program = cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
-  artefact->base.schedule = schedule.data ? schedule.data : "";
-  artefact->base.schedule_source = plan->schedule_source;
-  if (!obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag)) return NULL;
-  artefact->arena.escape = NULL;
-  *unfinished = NULL;
-  return &artefact->base;
+  bool made = obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag);
+  return made ? cg_artefact_finish(artefact) : NULL;
 }
 
 static void release_text(void *object) {
