@@ -1,4 +1,4 @@
-// The launcher's view of a compiled graph: axes, slots and how each kernel sees them.
+// What all targets share: axes, slots and how each kernel sees them; the ops a target has.
 #include <string.h>
 
 #include "codegen/program.h"
@@ -94,4 +94,17 @@ rt_program *cg_program_create(base_arena *arena, const ir_graph *graph,
   program->kernels = made;
   program->kernel_count = kernel_count;
   return program;
+}
+
+bool cg_has_all_ops(const ir_graph *graph, bool (*has)(ir_op op), const char *target,
+                    const char *file, base_diag *diag) {
+  for (uint32_t i = 0; i < graph->nodes.count; i++) {
+    const ir_node *node = &graph->nodes.data[i];
+    if (has(node->op)) continue;
+    base_error_status(diag, BASE_UNSUPPORTED, node->loc, "the %s target has no code for %s", target,
+                      ir_op_get(node->op)->keyword);
+    base_hint(diag, "use --target interp, or add it to %s", file);
+    return false;
+  }
+  return true;
 }

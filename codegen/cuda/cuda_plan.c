@@ -13,18 +13,6 @@ extern const char cuda_prelude_device[], cuda_prelude_common[], cuda_prelude_row
 
 // ---- lowering -----------------------------------------------------------------------------------
 
-static bool has_all_ops(const ir_graph *graph, base_diag *diag) {
-  for (uint32_t i = 0; i < graph->nodes.count; i++) {
-    const ir_node *node = &graph->nodes.data[i];
-    if (text_has(node->op)) continue;
-    base_error_status(diag, BASE_UNSUPPORTED, node->loc, "the cuda target has no code for %s",
-                      ir_op_get(node->op)->keyword);
-    base_hint(diag, "use --target interp, or add it to codegen/cuda/text_math.c");
-    return false;
-  }
-  return true;
-}
-
 // A C name from the graph's, and the number of the kernel where there are several.
 static const char *function_name(base_arena *arena, const ir_graph *graph, uint32_t kernel,
                                  const char *suffix) {
@@ -164,7 +152,9 @@ cuda_plan *cuda_plan_create(base_arena *arena, const ir_graph *graph, const cg_o
                             base_diag *diag) {
   cuda_plan *plan = base_new(arena, cuda_plan);
   int64_t engine;
-  if (!has_all_ops(graph, diag) || !find_engine(options, &engine, diag)) return NULL;
+  if (!cg_has_all_ops(graph, text_has, "cuda", "codegen/cuda/text_math.c", diag) ||
+      !find_engine(options, &engine, diag))
+    return NULL;
   if (engine) graph = pass_run(graph, "split-logits", &(pass_options){0}, diag);
   if (!graph) return NULL;
   plan->graph = graph;

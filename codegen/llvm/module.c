@@ -6,6 +6,7 @@
 
 #include "codegen/llvm/cpu.h"
 #include "codegen/llvm/emit.h"
+#include "codegen/program.h"
 #include "passes/passes.h"
 
 // Code is emitted vectorised and unrolled already; these clean up addresses, hoist what a loop does
@@ -47,23 +48,11 @@ static bool machine_can(const cpu_machine *machine, const kir_schedule *schedule
   return false;
 }
 
-static bool has_all_ops(const ir_graph *graph, base_diag *diag) {
-  for (uint32_t i = 0; i < graph->nodes.count; i++) {
-    const ir_node *node = &graph->nodes.data[i];
-    if (emit_has(node->op)) continue;
-    base_error_status(diag, BASE_UNSUPPORTED, node->loc, "the cpu target has no code for %s",
-                      ir_op_get(node->op)->keyword);
-    base_hint(diag, "use --target interp, or add it to codegen/llvm/emit_math.c");
-    return false;
-  }
-  return true;
-}
-
 cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_options *options,
                           const cpu_machine *machine, base_diag *diag) {
   cpu_plan *plan = base_new(arena, cpu_plan);
   bool given = options->schedule && *options->schedule;
-  if (!has_all_ops(graph, diag)) return NULL;
+  if (!cg_has_all_ops(graph, emit_has, "cpu", "codegen/llvm/emit_math.c", diag)) return NULL;
   plan->graph = graph;
   plan->schedule_source = given ? "given" : "default";
   plan->kernel_count = pass_kernel_count(graph);
