@@ -325,9 +325,10 @@ static void begin_staged_row(text_printer *p) {
 }
 
 // The stage is free: the row that comes to it next may.
-static void release_stage(text_printer *p) {
+// `met`: the team has just met.
+static void release_stage(text_printer *p, bool met) {
   const kir_kernel *kernel = p->kernel;
-  if (kernel->schedule.load == 2) team_barrier(p); // all have read what one copies over
+  if (kernel->schedule.load == 2 && !met) team_barrier(p); // all have read what one copies over
   text_line(p, text_top(p), "copy_row(row + %lld * step, slot);",
             (long long)kernel->schedule.stages);
   if (kernel->schedule.stages == 1)
@@ -402,11 +403,11 @@ static void print_body(text_printer *p, const char *name, base_text *out) {
   text_hold_sources(p);
   uint32_t reading = staged ? stage_readers(p) : 0;
   print_sweeps(p, KIR_BODY, 0, reading);
-  if (staged && reading < kernel->sweeps.count) release_stage(p);
+  if (staged && reading < kernel->sweeps.count) release_stage(p, false);
   print_sweeps(p, KIR_BODY, reading, kernel->sweeps.count);
   // The next row's scalars and rows go where this one's are.
   if (text_shared_bytes(kernel) || kernel->team.memory_bytes) team_barrier(p);
-  if (staged && reading == kernel->sweeps.count) release_stage(p);
+  if (staged && reading == kernel->sweeps.count) release_stage(p, true);
   text_close(p);
   end_function(p, name, "", out);
 }

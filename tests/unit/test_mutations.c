@@ -241,7 +241,7 @@ static const mutation mutations[] = {
     {&bulk, "one arrival of two", "fm_ring_init(ring + i, 1)", "fm_ring_init(ring + i, 2)"},
     {&bulk, "a stage too few", "i < 2; i++) copy_row", "i < 1; i++) copy_row"},
     {&bulk_mix, "a stage that is copied to while others read it",
-     "    fm_barrier(0, 128);\n    fm_barrier(0, 128);\n    copy_row(row", "    copy_row(row"},
+     "    fm_barrier(0, 128);\n    copy_row(row", "    copy_row(row"},
     {&logits, "no wait for copies", "      fm_copy_wait<STAGES - 2>();\n", ""},
     {&logits, "a wait that lets one step more be late", "fm_copy_wait<STAGES - 2>",
      "fm_copy_wait<STAGES - 1>"},
