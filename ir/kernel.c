@@ -80,11 +80,10 @@ int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i) {
   return tile;
 }
 
-int64_t kir_turns(const kir_kernel *kernel, const kir_sweep *sweep) {
-  int64_t size = kernel->axes[sweep->loops[sweep->lane].index].size;
-  int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
-  int64_t step = threads * (sweep->single ? 1 : kernel->team.vector);
-  return (size + step - 1) / step;
+int64_t kir_turns(const kir_kernel *kernel, ir_axis lane, uint32_t threads, bool single) {
+  int64_t size = kernel->axes[lane.index].size;
+  int64_t step = (int64_t)threads * (single ? 1 : kernel->team.vector);
+  return size > step ? (size + step - 1) / step : 1;
 }
 
 // ---- arguments ----------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ uint32_t kir_first_stride(const kir_kernel *kernel, uint32_t arg) {
 
 // ---- cost ---------------------------------------------------------------------------------------
 
-static double elements_per_row(const kir_kernel *kernel, const ir_type *type) {
+double kir_elements_per_row(const kir_kernel *kernel, const ir_type *type) {
   double count = 1;
   for (uint32_t i = 0; i < type->rank; i++) {
     const kir_axis *axis = &kernel->axes[type->axes[i].index];
@@ -120,17 +119,23 @@ static double elements_per_row(const kir_kernel *kernel, const ir_type *type) {
   return count;
 }
 
-static bool has_row(const kir_kernel *kernel, const ir_type *type) {
+bool kir_has_row(const kir_kernel *kernel, const ir_type *type) {
   for (uint32_t i = 0; i < type->rank; i++)
     if (kernel->axes[type->axes[i].index].row) return true;
-  return kernel->row_count == 0;
+  return false;
+}
+
+// Read, written or computed for each row, not once for all: a kernel without row axes has one row.
+static bool is_of_row(const kir_kernel *kernel, const ir_type *type) {
+  return kernel->row_count == 0 || kir_has_row(kernel, type);
 }
 
 // A reduction works on each element of its operands' joint axes, any other op on each of its
 // result's.
 static double work_elements(const kir_kernel *kernel, const ir_node *node) {
-  if (ir_op_get(node->op)->shape != IR_SHAPE_REDUCE) return elements_per_row(kernel, &node->type);
-  double count = elements_per_row(kernel, &node->type);
+  if (ir_op_get(node->op)->shape != IR_SHAPE_REDUCE)
+    return kir_elements_per_row(kernel, &node->type);
+  double count = kir_elements_per_row(kernel, &node->type);
   for (uint32_t i = 0; i < node->over_count; i++)
     count *= (double)kernel->axes[node->over[i].index].size;
   return count * (node->operand_count == 2 ? 2 : 1);
@@ -141,8 +146,8 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
     const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    if (!has_row(kernel, type)) continue; // read once for all rows
-    double bytes = elements_per_row(kernel, type) * (double)ir_dtype_size(type->dtype);
+    if (!is_of_row(kernel, type)) continue; // read once for all rows
+    double bytes = kir_elements_per_row(kernel, type) * (double)ir_dtype_size(type->dtype);
     if (arg->written)
       cost.bytes_written += bytes;
     else
@@ -151,30 +156,18 @@ kir_cost kir_cost_per_row(const kir_kernel *kernel) {
   for (uint32_t i = 0; i < kernel->graph->nodes.count; i++) {
     const ir_node *node = &kernel->graph->nodes.data[i];
     const ir_op_info *info = ir_op_get(node->op);
-    if (node->kernel != kernel->index || !has_row(kernel, &node->type)) continue;
+    if (node->kernel != kernel->index || !is_of_row(kernel, &node->type)) continue;
     if (!(info->facts & IR_FACT_VIEW) && node->op != IR_CAST)
       cost.flops += work_elements(kernel, node);
   }
   return cost;
 }
 
-double kir_reread_per_row(const kir_kernel *kernel) {
-  double bytes = 0;
-  for (uint32_t i = 0; i < kernel->args.count; i++) {
-    const kir_arg *arg = &kernel->args.data[i];
-    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    double once = elements_per_row(kernel, type) * (double)ir_dtype_size(type->dtype);
-    if (!arg->written) bytes += once * (has_row(kernel, type) ? arg->reads - 1 : arg->reads);
-  }
-  return bytes > 0 ? bytes : 0;
-}
-
 bool kir_reads_rows_again(const kir_kernel *kernel) {
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
     const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    for (uint32_t j = 0; j < type->rank && !arg->written && arg->reads > 1; j++)
-      if (kernel->axes[type->axes[j].index].row) return true;
+    if (!arg->written && arg->reads > 1 && kir_has_row(kernel, type)) return true;
   }
   return false;
 }

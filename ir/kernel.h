@@ -214,8 +214,13 @@ uint32_t kir_refine(const kir_kernel *kernel, const ir_type *type, ir_axis *axes
 // How many indices of loop `i` of a sweep are handled by one step (vectors for the lane loop).
 int64_t kir_tile(const kir_kernel *kernel, const kir_sweep *sweep, uint32_t i);
 
-// Of a GPU's sweep: how often the team takes a turn over the lane axis.
-int64_t kir_turns(const kir_kernel *kernel, const kir_sweep *sweep);
+// On a GPU: how often so many threads take a turn over a lane axis, at least once; `single` as in
+// kir_sweep.
+int64_t kir_turns(const kir_kernel *kernel, ir_axis lane, uint32_t threads, bool single);
+
+// Of a type: does each row have its own, and how many elements of it one row has.
+bool kir_has_row(const kir_kernel *kernel, const ir_type *type);
+double kir_elements_per_row(const kir_kernel *kernel, const ir_type *type);
 
 // Where an argument's pointers and strides are in the two flat arrays a kernel is called with
 // (rt_kernel_arg).
@@ -229,8 +234,6 @@ typedef struct kir_cost {
   double bytes_read, bytes_written, flops;
 } kir_cost;
 kir_cost kir_cost_per_row(const kir_kernel *kernel);
-// On a GPU: what a row reads beyond that, of its sources again, and of what has no rows.
-double kir_reread_per_row(const kir_kernel *kernel);
 // On a GPU: does a row read any of its own sources more than once?
 bool kir_reads_rows_again(const kir_kernel *kernel);
 // The sweep that computes a value for good; NULL: none does.

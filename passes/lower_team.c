@@ -279,8 +279,7 @@ static int64_t outer_points(const kir_kernel *kernel, const ir_type *type, ir_ax
 static int64_t registers_of(const kir_kernel *kernel, const ir_type *type, ir_axis lane,
                             bool single) {
   int64_t step = single ? 1 : kernel->team.vector;
-  int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
-  int64_t turns = (kernel->axes[lane.index].size + threads * step - 1) / (threads * step);
+  int64_t turns = kir_turns(kernel, lane, kernel->team.threads * kernel->team.split, single);
   int64_t words = (step * (int64_t)ir_dtype_size(type->dtype) + 3) / 4;
   int64_t points = outer_points(kernel, type, lane);
   return turns > MOST_TURNS || points > MOST_UNROLLED ? INT64_MAX / 2 : turns * points * words;
@@ -417,9 +416,8 @@ static void stage_sources(pass_lowering *lowering, const reading *readings) {
         element * team->vector > LARGEST_ACCESS)
       continue;
     ir_axis lane = type->axes[arg->unit_position];
-    int64_t step = (int64_t)team->threads * team->split * team->vector;
-    int64_t turns = (kernel->axes[lane.index].size + step - 1) / step;
-    if (turns * outer_points(kernel, type, lane) == 0) continue;
+    int64_t turns = kir_turns(kernel, lane, team->threads * team->split, false);
+    if (kernel->axes[lane.index].size * outer_points(kernel, type, lane) == 0) continue;
     arg->staged = true;
     arg->residency = KIR_TEAM;
     arg->stage_row = (size_t)turns * team->threads * team->vector * element;

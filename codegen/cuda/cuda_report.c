@@ -25,18 +25,7 @@ static double barriers_per_row(const kir_kernel *kernel) {
 // ---- bytes --------------------------------------------------------------------------------------
 
 static double bytes_of(const kir_kernel *kernel, const ir_type *type, size_t element) {
-  double bytes = (double)element;
-  for (uint32_t i = 0; i < type->rank; i++) {
-    const kir_axis *axis = &kernel->axes[type->axes[i].index];
-    if (!axis->row) bytes *= (double)axis->size;
-  }
-  return bytes;
-}
-
-static bool has_row(const kir_kernel *kernel, const ir_type *type) {
-  for (uint32_t i = 0; i < type->rank; i++)
-    if (kernel->axes[type->axes[i].index].row) return true;
-  return false;
+  return kir_elements_per_row(kernel, type) * (double)element;
 }
 
 // Arguments of which bytes are read beyond what must move, and how: each token's reads after the
@@ -52,7 +41,7 @@ static double reads_before(const kir_kernel *kernel, const kir_arg *arg, const i
 
 static double bytes_used(const kir_kernel *kernel, const kir_arg *arg, use use) {
   const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-  bool own = has_row(kernel, type);
+  bool own = kir_has_row(kernel, type);
   double times[USES] = {[USE_AGAIN] = own ? arg->reads - 1 : 0,
                         [USE_SHARED] = own ? 0 : arg->reads,
                         [USE_BEFORE] = reads_before(kernel, arg, type)};
@@ -115,7 +104,7 @@ static double once_bytes(const kir_kernel *kernel) {
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
     const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    if (!has_row(kernel, type)) bytes += bytes_of(kernel, type, ir_dtype_size(type->dtype));
+    if (!kir_has_row(kernel, type)) bytes += bytes_of(kernel, type, ir_dtype_size(type->dtype));
   }
   return bytes;
 }

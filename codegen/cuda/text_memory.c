@@ -139,12 +139,6 @@ static const char *address(text_printer *p, uint32_t arg, const text_point *poin
   return sum.length ? text_format(p, "fm_at(%s, %s)", base, sum.data) : base;
 }
 
-static bool has_row(const text_printer *p, const ir_type *type) {
-  for (uint32_t i = 0; i < type->rank; i++)
-    if (p->kernel->axes[type->axes[i].index].row) return true;
-  return false;
-}
-
 static const char *fresh(text_printer *p, ir_value value) {
   return text_name(p, ir_node_of(p->graph, value)->name);
 }
@@ -177,12 +171,6 @@ static bool is_own(const text_point *point, ir_axis lane) {
   return point->turn && point->lane.index == lane.index;
 }
 
-static int64_t turns_of(const kir_kernel *kernel, ir_axis lane, bool single) {
-  int64_t threads = (int64_t)kernel->team.threads * kernel->team.split;
-  int64_t step = threads * (single ? 1 : kernel->team.vector), size = kernel->axes[lane.index].size;
-  return size > step ? (size + step - 1) / step : 1;
-}
-
 static void declare_dimensions(text_printer *p, base_text *out, const ir_type *type, ir_axis lane,
                                const ir_axis *source, bool single) {
   ir_axis axes[KIR_MAX_LOOPS];
@@ -193,7 +181,8 @@ static void declare_dimensions(text_printer *p, base_text *out, const ir_type *t
       int64_t size = tiled ? p->count : p->kernel->axes[axes[i].index].size;
       base_text_printf(out, "[%lld]", (long long)(size > 0 ? size : 1));
     }
-  base_text_printf(out, "[%lld]", (long long)turns_of(p->kernel, lane, single));
+  uint32_t threads = p->kernel->team.threads * p->kernel->team.split;
+  base_text_printf(out, "[%lld]", (long long)kir_turns(p->kernel, lane, threads, single));
 }
 
 // ---- rows on their way through shared memory ----------------------------------------------------
@@ -411,7 +400,9 @@ static text_term load_vector(text_printer *p, ir_value value, uint32_t arg, cons
     text_line(p, scope, "fm_unpack<%s>(%s, fm_shared_raw<%u>(%s));", dtype, name,
               access_bytes(p, type->dtype), staged_element(p, arg, point));
   } else if (lane == info->unit_position) {
-    const char *way = info->temporary ? "fm_coherent" : has_row(p, type) ? "fm_once" : "fm_cached";
+    const char *way = info->temporary                ? "fm_coherent"
+                      : kir_has_row(p->kernel, type) ? "fm_once"
+                                                     : "fm_cached";
     text_line(p, scope, "fm_load_row<%s>(%s, %s);", way, name, address(p, arg, point));
   } else {
     text_line(p, scope, "for (int e = 0; e < %u; e++) %s[e] = fm_load(fm_at(%s, e * a.%s));",

@@ -18,7 +18,7 @@ uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point 
   const kir_team *team = &p->kernel->team;
   int64_t size = p->kernel->axes[lane.index].size, width = single ? 1 : team->vector;
   uint32_t threads = team->threads * p->split;
-  int64_t step = threads * width, turns = size > step ? (size + step - 1) / step : 1;
+  int64_t step = threads * width, turns = kir_turns(p->kernel, lane, threads, single);
   p->vector = (uint32_t)width;
   uint32_t opened = 1;
   bool unroll = turns <= MAX_TURNS_UNROLLED || text_keeps_registers(p);

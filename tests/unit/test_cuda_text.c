@@ -127,7 +127,9 @@ static void test_teams(void **state) {
     const team_case *c = &team_cases[i];
     const kir_kernel *kernel = lowered(site_of(c->dtype, c->d), c->schedule);
     const kir_team *team = &kernel->team;
-    int64_t turns = kir_turns(kernel, &kernel->sweeps.data[0]);
+    const kir_sweep *sweep = &kernel->sweeps.data[0];
+    int64_t turns =
+        kir_turns(kernel, sweep->loops[sweep->lane], team->threads * team->split, sweep->single);
     if (team->vector != c->vector || team->threads != c->threads || turns != c->turns)
       fail_msg("%s %lld %s: %lld turns of %u threads, %u elements each", c->dtype, (long long)c->d,
                c->schedule, (long long)turns, team->threads, team->vector);
