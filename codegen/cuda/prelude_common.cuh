@@ -224,32 +224,22 @@ template <int K> FM_DEVICE void fm_broadcast(float (&x)[K], const fm_totals<K> &
     x[i] = K == 1 ? t.total[0] : fm_shuffle(t.total[i / t.SIZE], i % t.SIZE);
 }
 
-// `exchange` is K * WARPS floats of shared memory (unused by a single warp), `barrier` a named
-// barrier of the team. A second barrier at the end makes `exchange` free at once; a caller that
-// passes two areas in turn does without it (FREE = false).
-template <class OP, int K, int WARPS, bool FREE>
+// Totals of K values over a team; of maxima NaN wins. `exchange` is K * WARPS floats of shared memory
+// (unused by a single warp), free again at the end; `barrier` is a named barrier of the team.
+template <class OP, int WARPS, int K>
 FM_DEVICE void fm_team_reduce(float (&x)[K], float *exchange, int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
   fm_broadcast(x, t);
-  if constexpr (WARPS > 1 && FREE) fm_barrier(barrier, 32 * WARPS);
-}
-template <int K, int WARPS, bool FREE = true>
-FM_DEVICE void fm_team_sum(float (&x)[K], float *exchange, int barrier) {
-  fm_team_reduce<fm_op_sum, K, WARPS, FREE>(x, exchange, barrier);
-}
-// NaN wins.
-template <int K, int WARPS, bool FREE = true>
-FM_DEVICE void fm_team_max(float (&x)[K], float *exchange, int barrier) {
-  fm_team_reduce<fm_op_max, K, WARPS, FREE>(x, exchange, barrier);
+  if constexpr (WARPS > 1) fm_barrier(barrier, 32 * WARPS);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// The same over the teams of all blocks of a cluster, one team a block, in the order of their
-// ranks; BLOCKS is the cluster's size where it is known. `partials` is K floats of shared memory,
-// at the same place in each block. Every thread of every block meets the two cluster barriers: one
-// before partials are read, one after, which makes both areas free again.
-template <class OP, int K, int WARPS, int BLOCKS>
+// The same over the teams of all BLOCKS blocks of a cluster, one team a block, in the order of their
+// ranks. `partials` is K floats of shared memory, at the same place in each block. Every thread of
+// every block meets the two cluster barriers: one before partials are read, one after, which makes
+// both areas free again.
+template <class OP, int WARPS, int BLOCKS, int K>
 FM_DEVICE void fm_cluster_reduce(float (&x)[K], float *exchange, float *partials, int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
@@ -257,24 +247,15 @@ FM_DEVICE void fm_cluster_reduce(float (&x)[K], float *exchange, float *partials
   for (int g = 0; g < t.GROUPS; g++)
     if (fm_thread() / 32 % WARPS == 0 && t.owns(g)) partials[t.index(g)] = t.total[g];
   fm_cluster_barrier();
-  int blocks = BLOCKS > 0 ? BLOCKS : fm_cluster_size();
 #pragma unroll
   for (int g = 0; g < t.GROUPS; g++) {
     const float *partial = partials + t.index(g);
     t.total[g] = fm_cluster_load(partial, 0);
 #pragma unroll
-    for (int rank = 1; rank < blocks; rank++)
+    for (int rank = 1; rank < BLOCKS; rank++)
       t.total[g] = fm_join(OP(), t.total[g], fm_cluster_load(partial, rank));
   }
   fm_broadcast(x, t);
   fm_cluster_barrier();
-}
-template <int K, int WARPS, int BLOCKS = 0>
-FM_DEVICE void fm_cluster_sum(float (&x)[K], float *exchange, float *partials, int barrier) {
-  fm_cluster_reduce<fm_op_sum, K, WARPS, BLOCKS>(x, exchange, partials, barrier);
-}
-template <int K, int WARPS, int BLOCKS = 0>
-FM_DEVICE void fm_cluster_max(float (&x)[K], float *exchange, float *partials, int barrier) {
-  fm_cluster_reduce<fm_op_max, K, WARPS, BLOCKS>(x, exchange, partials, barrier);
 }
 #endif

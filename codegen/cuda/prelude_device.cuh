@@ -257,7 +257,6 @@ FM_DEVICE bool fm_is_nan(float x) { return x != x; }
 FM_DEVICE float fm_fma(float a, float b, float c) { return fmaf(a, b, c); }
 FM_DEVICE float fm_exp(float x) { return expf(x); }
 FM_DEVICE float fm_log(float x) { return logf(x); }
-FM_DEVICE float fm_sqrt(float x) { return sqrtf(x); }
 FM_DEVICE float fm_rsqrt(float x) { return rsqrtf(x); }
 // NaN when either is.
 FM_DEVICE float fm_max(float a, float b) {

@@ -83,7 +83,7 @@ FM_DEVICE void fm_team_totals(float *exchange, int barrier, float (&...x)[K]) {
   constexpr int ALL = (K + ...);
   float all[ALL];
   fm_gather<0>(all, x...);
-  fm_team_reduce<OP, ALL, WARPS, true>(all, exchange, barrier);
+  fm_team_reduce<OP, WARPS>(all, exchange, barrier);
   fm_scatter<0>(all, x...);
 }
 
@@ -106,7 +106,7 @@ FM_DEVICE void fm_cluster_totals(float *exchange, int barrier, float (&...x)[K])
   constexpr int ALL = (K + ...);
   float all[ALL];
   fm_gather<0>(all, x...);
-  fm_cluster_reduce<OP, ALL, WARPS, BLOCKS>(all, exchange, exchange + ALL * WARPS, barrier);
+  fm_cluster_reduce<OP, WARPS, BLOCKS>(all, exchange, exchange + ALL * WARPS, barrier);
   fm_scatter<0>(all, x...);
 }
 #endif

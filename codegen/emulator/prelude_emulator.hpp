@@ -175,7 +175,6 @@ FM_DEVICE bool fm_is_nan(float x) { return x != x; }
 FM_DEVICE float fm_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 FM_DEVICE float fm_exp(float x) { return __builtin_expf(x); }
 FM_DEVICE float fm_log(float x) { return __builtin_logf(x); }
-FM_DEVICE float fm_sqrt(float x) { return __builtin_sqrtf(x); }
 FM_DEVICE float fm_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 // NaN when either is.
 FM_DEVICE float fm_max(float a, float b) { return a > b || a != a ? a : b; }

@@ -42,11 +42,11 @@ extern "C" __global__ void __launch_bounds__(224, 1)
         }
       }
     }
-    fm_team_sum<18, 7>(sums, shared, 1);
+    fm_team_reduce<fm_op_sum, 7>(sums, shared, 1);
     float largest[1] = {sums[9]};
-    fm_team_max<1, 7>(largest, shared, 1);
+    fm_team_reduce<fm_op_max, 7>(largest, shared, 1);
     float scale = fm_rsqrt(sums[0]) + fm_exp(sums[10] - largest[0]) + fm_log(sums[1]) +
-                  fm_sqrt(sums[2]) + fm_sigmoid(sums[11]);
+                  fm_sigmoid(sums[11]);
 #pragma unroll
     for (int step = 0; step < 4; step++) {
 #pragma unroll
@@ -98,8 +98,8 @@ FM_DEVICE float *smoke_reduce_one(const smoke_args &a, float *out, float *exchan
   float sum[K], most[K];
 #pragma unroll
   for (int k = 0; k < K; k++) sum[k] = most[k] = fm_load(a.bank[0] + 64 * k + fm_thread());
-  fm_team_sum<K, WARPS>(sum, exchange, 1 + fm_thread() / (32 * WARPS));
-  fm_team_max<K, WARPS, false>(most, exchange, 1 + fm_thread() / (32 * WARPS));
+  fm_team_reduce<fm_op_sum, WARPS>(sum, exchange, 1 + fm_thread() / (32 * WARPS));
+  fm_team_reduce<fm_op_max, WARPS>(most, exchange, 1 + fm_thread() / (32 * WARPS));
   fm_barrier(0, 64);
 #pragma unroll
   for (int k = 0; k < K; k++) {
@@ -172,8 +172,8 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(64, 1)
   for (int k = 0; k < 3; k++) most[k] = shared[64 * k + t];
   fm_ring_arrive(ring + 1);
   fm_ring_wait(ring + 1, 0);
-  fm_cluster_sum<9, 2>(sum, exchange, partials, 1);
-  fm_cluster_max<3, 2, 2>(most, exchange, partials, 1);
+  fm_cluster_reduce<fm_op_sum, 2, 2>(sum, exchange, partials, 1);
+  fm_cluster_reduce<fm_op_max, 2, 2>(most, exchange, partials, 1);
   fm_cluster_store(shared + t, fm_cluster_rank() ^ 1, sum[8] + most[2]);
   fm_cluster_barrier();
   float *out = a.out + 1024 * fm_block();

@@ -191,7 +191,7 @@ static const mutation mutations[] = {
     {&site, "no barrier before the warps' sums are read",
      "    fm_barrier(barrier, 32 * WARPS);\n#pragma", "#pragma"},
     {&site, "no barrier after they were read",
-     "  if constexpr (WARPS > 1 && FREE) fm_barrier(barrier, 32 * WARPS);\n", ""},
+     "  if constexpr (WARPS > 1) fm_barrier(barrier, 32 * WARPS);\n", ""},
     {&site, "a barrier for one warp", "    fm_barrier(barrier, 32 * WARPS);\n#pragma",
      "    fm_barrier(barrier, 32);\n#pragma"},
     {&site, "no warp barrier after the logits", "z_kept[n] = z;\n    }\n    fm_warp_barrier();\n",
@@ -201,7 +201,8 @@ static const mutation mutations[] = {
      "[(n + lane)] = v25_36;\n      }\n      fm_warp_barrier();\n",
      "[(n + lane)] = v25_36;\n      }\n"},
     {&cluster, "no cluster barrier before the blocks' sums are read",
-     "  fm_cluster_barrier();\n  int blocks", "  int blocks"},
+     "  fm_cluster_barrier();\n#pragma unroll\n  for (int g = 0; g < t.GROUPS; g++) {\n    const",
+     "#pragma unroll\n  for (int g = 0; g < t.GROUPS; g++) {\n    const"},
     {&cluster, "no cluster barrier after they were read",
      "  fm_broadcast(x, t);\n  fm_cluster_barrier();\n", "  fm_broadcast(x, t);\n"},
     // shuffles
