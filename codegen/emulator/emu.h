@@ -229,7 +229,6 @@ void emu_warp_call(fm_warp_operation operation, void *operand, fm_site site);
 const char *emu_operation_name(fm_warp_operation operation);
 // The block is left by `self`: lanes that wait for it never go on, a cluster barrier may.
 void emu_warp_exit(emu_fiber *self);
-void emu_cluster_exit(emu_fiber *self);
 void emu_cluster_check(emu_machine *machine);
 // The sums of mma.m16n8k16 of one warp; `lanes` are the registers of its 32 lanes.
 void emu_mma(const fm_mma *const *lanes, bool bf16);
