@@ -336,9 +336,23 @@ static void place_row_value(pass_lowering *lowering, uint32_t index, const readi
   value->offset = reserve(fits ? &kernel->team.row_bytes : &kernel->team.memory_bytes, bytes);
 }
 
+// A scalar of which a row has only one every thread works out for itself, unless it runs from tile to
+// tile of a chain.
+static bool every_thread_has(const pass_lowering *lowering, uint32_t index) {
+  const kir_kernel *kernel = lowering->kernel;
+  const kir_value *value = &kernel->values[index];
+  const kir_sweep *sweep = kir_sweep_of(kernel, index);
+  return value->place == KIR_SCRATCH && value->rank == 0 && sweep && !sweep->chained &&
+         !kernel->team.stepped;
+}
+
 static void place_scalar(pass_lowering *lowering, uint32_t index) {
   kir_team *team = &lowering->kernel->team;
   kir_value *value = &lowering->kernel->values[index];
+  if (every_thread_has(lowering, index)) {
+    value->residency = KIR_REGISTERS;
+    return;
+  }
   size_t bytes = (place_bytes(lowering->kernel, value) + 15) & ~(size_t)15;
   bool fits = (team->scalar_bytes + bytes) * team->count <= WARP_SCALAR_BYTES && !team->stepped;
   value->residency = fits ? KIR_TEAM : KIR_MEMORY;

@@ -129,13 +129,15 @@ FM_DEVICE float fm_sigmoid(float x) { return 1.0f / (1.0f + fm_exp(-x)); }
 
 // -- reductions
 // A team is WARPS neighbouring warps, the first at a multiple of WARPS. All its threads call these
-// together, each with K values, and leave with the K totals over the team. The order of additions
-// is fixed by K and WARPS alone, and all threads get the same bits.
+// together, each with K values. The order of additions is fixed by K and WARPS alone, and all threads
+// get the same bits.
 
 struct fm_op_sum {};
 struct fm_op_max {};
 FM_DEVICE float fm_join(fm_op_sum, float a, float b) { return a + b; }
 FM_DEVICE float fm_join(fm_op_max, float a, float b) { return fm_max(a, b); }
+FM_DEVICE float fm_neutral(fm_op_sum) { return 0; }
+FM_DEVICE float fm_neutral(fm_op_max) { return fm_from_bits(0xff800000); }
 
 // Totals over a warp of x[0 .. LEFT - 1], LEFT <= 32: lane i leaves with the total of value i
 // modulo P, P the power of two from LEFT up. A step pairs neighbouring values; even lanes keep the
@@ -164,22 +166,45 @@ template <class OP, int LEFT, int STEP = 1, int K> FM_DEVICE float fm_warp_fold(
   }
 }
 
+constexpr FM_DEVICE int fm_power_of_two_from(int least) {
+  int power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
+
 // K totals spread over the lanes of a warp, in groups of up to 32: lane i holds value i of each
-// group. Groups are of equal size; those beyond K repeat the last value.
+// group, and so do the lanes at a multiple of PERIOD from it. Groups are of equal size; those beyond
+// K repeat the last value.
 template <int K> struct fm_totals {
-  enum { GROUPS = (K + 31) / 32, SIZE = (K + GROUPS - 1) / GROUPS };
+  enum {
+    GROUPS = (K + 31) / 32,
+    SIZE = (K + GROUPS - 1) / GROUPS,
+    PERIOD = fm_power_of_two_from(SIZE),
+    COPIES = 32 / PERIOD
+  };
   float total[GROUPS];
 
-  // Whether this lane holds a value of its own, and which one it holds.
+  // Whether this lane is the first that holds a value of its own, and which value it holds.
   FM_DEVICE bool owns(int group) {
     int lane = fm_thread() % 32;
     return lane < SIZE && group * SIZE + lane < K;
   }
   FM_DEVICE int index(int group) {
-    int lane = fm_thread() % 32, i = group * SIZE + (lane < SIZE ? lane : 0);
+    int lane = fm_thread() % PERIOD, i = group * SIZE + (lane < SIZE ? lane : 0);
     return i < K ? i : K - 1;
   }
+
+  // Which of the `count` values from `first` on this lane owns; -1: none.
+  FM_DEVICE int number(int group, int first, int count) {
+    int i = group * SIZE + fm_thread() % 32 - first;
+    return owns(group) && i >= 0 && i < count ? i : -1;
+  }
 };
+
+// Total i, for all lanes.
+template <int K> FM_DEVICE float fm_total(const fm_totals<K> &t, int i) {
+  return K == 1 ? t.total[0] : fm_shuffle(t.total[i / t.SIZE], i % t.SIZE);
+}
 
 template <class OP, int K> FM_DEVICE fm_totals<K> fm_warp_totals(const float (&x)[K]) {
   using totals = fm_totals<K>;
@@ -197,41 +222,40 @@ template <class OP, int K> FM_DEVICE fm_totals<K> fm_warp_totals(const float (&x
   return t;
 }
 
-// From the totals of this warp to those of its team. `exchange` may be written again after the
-// team's next barrier.
+// From the totals of this warp to those of its team. Lanes that hold the same value share the warps'
+// totals of it out among themselves. `exchange` may be written again after the team's next barrier.
 template <class OP, int WARPS, int K>
 FM_DEVICE void fm_team_join(fm_totals<K> &t, float *exchange, int barrier) {
   if constexpr (WARPS > 1) {
-    int warp = fm_thread() / 32 % WARPS;
+    constexpr int COPIES = fm_totals<K>::COPIES;
+    int warp = fm_thread() / 32 % WARPS, copy = fm_thread() % 32 / t.PERIOD;
 #pragma unroll
     for (int g = 0; g < t.GROUPS; g++)
       if (t.owns(g)) exchange[warp * K + t.index(g)] = t.total[g];
     fm_barrier(barrier, 32 * WARPS);
 #pragma unroll
     for (int g = 0; g < t.GROUPS; g++) {
-      const float *partial = exchange + t.index(g);
-      t.total[g] = partial[0];
+      const float *partial = exchange + copy * K + t.index(g);
+      t.total[g] = copy < WARPS ? partial[0] : fm_neutral(OP());
 #pragma unroll
-      for (int w = 1; w < WARPS; w++) t.total[g] = fm_join(OP(), t.total[g], partial[w * K]);
+      for (int w = COPIES; w < WARPS; w += COPIES)
+        if (w + copy < WARPS) t.total[g] = fm_join(OP(), t.total[g], partial[w * K]);
+#pragma unroll
+      for (int step = t.PERIOD; step < 32; step *= 2)
+        t.total[g] = fm_join(OP(), t.total[g], fm_shuffle_xor(t.total[g], step));
     }
   }
 }
 
-// All totals to all lanes.
-template <int K> FM_DEVICE void fm_broadcast(float (&x)[K], const fm_totals<K> &t) {
-#pragma unroll
-  for (int i = 0; i < K; i++)
-    x[i] = K == 1 ? t.total[0] : fm_shuffle(t.total[i / t.SIZE], i % t.SIZE);
-}
-
-// Totals of K values over a team; of maxima NaN wins. `exchange` is K * WARPS floats of shared memory
-// (unused by a single warp), free again at the end; `barrier` is a named barrier of the team.
+// Totals of K values over a team, spread over the lanes of each of its warps; of maxima NaN wins.
+// `exchange` is K * WARPS floats of shared memory (unused by a single warp), free again at the end;
+// `barrier` is a named barrier of the team.
 template <class OP, int WARPS, int K>
-FM_DEVICE void fm_team_reduce(float (&x)[K], float *exchange, int barrier) {
+FM_DEVICE fm_totals<K> fm_team_spread(const float (&x)[K], float *exchange, int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
-  fm_broadcast(x, t);
   if constexpr (WARPS > 1) fm_barrier(barrier, 32 * WARPS);
+  return t;
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -240,7 +264,8 @@ FM_DEVICE void fm_team_reduce(float (&x)[K], float *exchange, int barrier) {
 // every block meets the two cluster barriers: one before partials are read, one after, which makes
 // both areas free again.
 template <class OP, int WARPS, int BLOCKS, int K>
-FM_DEVICE void fm_cluster_reduce(float (&x)[K], float *exchange, float *partials, int barrier) {
+FM_DEVICE fm_totals<K> fm_cluster_spread(const float (&x)[K], float *exchange, float *partials,
+                                         int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
 #pragma unroll
@@ -255,7 +280,7 @@ FM_DEVICE void fm_cluster_reduce(float (&x)[K], float *exchange, float *partials
     for (int rank = 1; rank < BLOCKS; rank++)
       t.total[g] = fm_join(OP(), t.total[g], fm_cluster_load(partial, rank));
   }
-  fm_broadcast(x, t);
   fm_cluster_barrier();
+  return t;
 }
 #endif

@@ -61,7 +61,7 @@ FM_DEVICE int fm_clamp(int index, int low, int high) {
   return index < low ? low : index > high ? high : index;
 }
 
-// Several arrays as one, and back: array by array, the first at AT.
+// Several arrays as one: array by array, the first at AT.
 template <int AT, int ALL> FM_DEVICE void fm_gather(float (&)[ALL]) {}
 template <int AT, int ALL, int K, int... MORE>
 FM_DEVICE void fm_gather(float (&all)[ALL], const float (&x)[K], const float (&...more)[MORE]) {
@@ -69,44 +69,41 @@ FM_DEVICE void fm_gather(float (&all)[ALL], const float (&x)[K], const float (&.
   for (int i = 0; i < K; i++) all[AT + i] = x[i];
   fm_gather<AT + K>(all, more...);
 }
-template <int AT, int ALL> FM_DEVICE void fm_scatter(const float (&)[ALL]) {}
-template <int AT, int ALL, int K, int... MORE>
-FM_DEVICE void fm_scatter(const float (&all)[ALL], float (&x)[K], float (&...more)[MORE]) {
-#pragma unroll
-  for (int i = 0; i < K; i++) x[i] = all[AT + i];
-  fm_scatter<AT + K>(all, more...);
-}
 
-// Totals of several arrays over a team of WARPS warps: all go through one exchange together.
+// Totals of several arrays over a team of WARPS warps, spread over the lanes of each: all go through
+// one exchange together, and the arrays' values follow each other.
 template <class OP, int WARPS, int... K>
-FM_DEVICE void fm_team_totals(float *exchange, int barrier, float (&...x)[K]) {
-  constexpr int ALL = (K + ...);
-  float all[ALL];
+FM_DEVICE fm_totals<(K + ...)> fm_team_totals(float *exchange, int barrier, const float (&...x)[K]) {
+  float all[(K + ...)];
   fm_gather<0>(all, x...);
-  fm_team_reduce<OP, WARPS>(all, exchange, barrier);
-  fm_scatter<0>(all, x...);
-}
-
-// The same over BLOCKS blocks that left their totals in memory, `stride` bytes from one to the next.
-template <class OP, int BLOCKS, int K>
-FM_DEVICE void fm_join_partials(const float *partials, long long stride, float (&x)[K]) {
-#pragma unroll
-  for (int i = 0; i < K; i++) {
-    x[i] = fm_load_coherent(partials + i);
-#pragma unroll
-    for (int block = 1; block < BLOCKS; block++)
-      x[i] = fm_join(OP(), x[i], fm_load_coherent(fm_at(partials + i, block * stride)));
-  }
+  return fm_team_spread<OP, WARPS>(all, exchange, barrier);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // The same over the BLOCKS blocks of a cluster, one team each.
 template <class OP, int WARPS, int BLOCKS, int... K>
-FM_DEVICE void fm_cluster_totals(float *exchange, int barrier, float (&...x)[K]) {
+FM_DEVICE fm_totals<(K + ...)> fm_cluster_totals(float *exchange, int barrier,
+                                                 const float (&...x)[K]) {
   constexpr int ALL = (K + ...);
   float all[ALL];
   fm_gather<0>(all, x...);
-  fm_cluster_reduce<OP, WARPS, BLOCKS>(all, exchange, exchange + ALL * WARPS, barrier);
-  fm_scatter<0>(all, x...);
+  return fm_cluster_spread<OP, WARPS, BLOCKS>(all, exchange, exchange + ALL * WARPS, barrier);
 }
 #endif
+
+// Totals of K values over BLOCKS blocks that left theirs in memory, `stride` bytes from one to the
+// next, in the order of the blocks; every warp gets them all.
+template <class OP, int BLOCKS, int K>
+FM_DEVICE fm_totals<K> fm_join_partials(const float *partials, long long stride) {
+  fm_totals<K> t;
+#pragma unroll
+  for (int g = 0; g < t.GROUPS; g++) {
+    const float *partial = partials + t.index(g);
+    t.total[g] = fm_load_coherent(partial);
+#pragma unroll
+    for (int block = 1; block < BLOCKS; block++)
+      t.total[g] =
+          fm_join(OP(), t.total[g], fm_load_coherent(fm_at(partial, block * stride)));
+  }
+  return t;
+}

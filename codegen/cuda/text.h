@@ -87,6 +87,8 @@ typedef struct text_printer {
   // Of a stepped kernel: a sweep that sums over the lanes ends a launch with its sums in memory, and
   // the next launch begins by joining them.
   enum text_half { TEXT_WHOLE, TEXT_SUMS, TEXT_JOIN } half;
+  uint32_t
+      rounded_by_store; // 1 + the value that nothing reads before a store has rounded it; 0: none
   const char *local, *array; // the name in the element loop that was last put in an array, and it
 } text_printer;
 
@@ -178,6 +180,8 @@ void text_update_running(text_printer *p, const kir_running *running, const text
 text_term text_load_argument(text_printer *p, ir_value value, const text_point *point);
 text_term text_load_place(text_printer *p, ir_value value, const text_point *point);
 void text_store_place(text_printer *p, ir_value value, const text_point *point, text_term term);
+// Do all stores of the value round it to its type?
+bool text_store_rounds(const text_printer *p, ir_value value);
 void text_store_argument(text_printer *p, ir_value value, const text_point *point, text_term term);
 
 // ---- sweeps (text_sweep.c) ----------------------------------------------------------------------

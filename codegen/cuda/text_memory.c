@@ -4,6 +4,8 @@
 
 #include "codegen/cuda/text.h"
 
+#define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+
 static const ir_type *type_of(const text_printer *p, ir_value value) {
   return &ir_node_of(p->graph, value)->type;
 }
@@ -355,7 +357,9 @@ bool text_keeps_registers(const text_printer *p) {
   for (uint32_t i = 0; i < p->kernel->args.count; i++)
     if (p->kernel->args.data[i].residency == KIR_REGISTERS) return true;
   for (uint32_t i = 0; i < p->graph->nodes.count; i++)
-    if (p->kernel->values[i].residency == KIR_REGISTERS && has_place(p, i)) return true;
+    if (p->kernel->values[i].residency == KIR_REGISTERS && p->kernel->values[i].row &&
+        has_place(p, i))
+      return true;
   return false;
 }
 
@@ -423,9 +427,15 @@ text_term text_load_argument(text_printer *p, ir_value value, const text_point *
 
 // ---- places -------------------------------------------------------------------------------------
 
-// In registers narrow values stay packed as they would be in memory; they are rounded already.
+// In registers narrow values stay packed as they would be in memory.
 static bool is_packed(const text_printer *p, ir_value value) {
   return type_of(p, value)->dtype != IR_F32 && !kir_sweep_of(p->kernel, value.index)->single;
+}
+
+bool text_store_rounds(const text_printer *p, ir_value value) {
+  const kir_value *info = &p->kernel->values[value.index];
+  bool place = info->place == KIR_SHARED || info->place == KIR_SCRATCH;
+  return !place || (info->row && info->residency == KIR_REGISTERS && is_packed(p, value));
 }
 
 static void declare_registers(text_printer *p, uint32_t index) {
@@ -487,7 +497,8 @@ void text_declare_places(text_printer *p) {
 void text_declare_row_registers(text_printer *p) {
   for (uint32_t i = 0; i < p->graph->nodes.count; i++) {
     const kir_value *value = &p->kernel->values[i];
-    if (value->place == KIR_SCRATCH && value->residency == KIR_REGISTERS) declare_registers(p, i);
+    bool kept = value->place == KIR_SCRATCH && value->residency == KIR_REGISTERS;
+    if (kept && value->row) declare_registers(p, i); // a scalar begins where it is worked out
   }
 }
 
@@ -577,6 +588,8 @@ static const char *register_element(text_printer *p, ir_value value, const text_
 }
 
 static text_term load_registers(text_printer *p, ir_value value, const text_point *point) {
+  if (!p->kernel->values[value.index].row)
+    return (text_term){p->place_names[value.index], false, false, p->row_scope};
   const char *element = register_element(p, value, point);
   uint32_t scope = text_top(p);
   if (!is_packed(p, value))
@@ -632,6 +645,14 @@ static const char *as_array(text_printer *p, text_term term) {
 
 static void store_registers(text_printer *p, ir_value value, const text_point *point,
                             text_term term) {
+  if (!p->kernel->values[value.index].row) {
+    bool name = strspn(term.text, IDENTIFIER) == strlen(term.text);
+    if (!name)
+      text_line(p, p->row_scope, "const float %s = %s;", p->place_names[value.index], term.text);
+    else
+      p->place_names[value.index] = term.text;
+    return;
+  }
   const char *element = register_element(p, value, point);
   if (kir_sweep_of(p->kernel, value.index)->single)
     text_after(p, "%s = %s;", element, term.text);

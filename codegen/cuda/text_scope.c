@@ -19,7 +19,7 @@ static const char reserved[] =
     "unsigned using virtual void volatile warp while workspace xor main e turn linux unix "
     "half blockIdx threadIdx gridDim blockDim typename typeid nullptr namespace export "
     "constexpr decltype noexcept compl bitand bitor and_eq or_eq not_eq xor_eq wchar_t "
-    "char16_t char32_t requires concept protected block blocks partials alignof const_cast i "
+    "char16_t char32_t requires concept protected block blocks partials alignof const_cast g i "
     "row_partials dynamic_cast reinterpret_cast static_assert static_cast thread_local ";
 
 // What every CUDA file has: types, and functions, those with an f at the end too. No kernel can be

@@ -2,17 +2,19 @@
 //
 // A row sweep: tiles of its outer loops, the team's turns over the lane axis, and inside a turn the
 // tile's points, unrolled. Sums over the lanes begin as one partial sum a thread and point; where
-// the root's own loops end, all that end there cross the team together.
+// the root's own loops end, all that end there cross the team together. Their totals are spread over
+// the lanes of each warp, so a lane stores the point that it holds.
 //
 // A scalar section: its points are dealt to the lanes of a warp, each warp working for itself, or,
-// where there are many scalars, to the threads of the team.
+// where there are many scalars, to the threads of the team. A scalar of which a row has only one is
+// worked out by every thread, which keeps it.
 #include <stdlib.h>
 
 #include "codegen/cuda/text.h"
 
 // ---- lanes --------------------------------------------------------------------------------------
 
-enum { MAX_TURNS_UNROLLED = 4 };
+enum { WARP = 32, MAX_TURNS_UNROLLED = 4 };
 
 uint32_t text_open_lanes(text_printer *p, ir_axis lane, bool single, text_point *point) {
   const kir_team *team = &p->kernel->team;
@@ -55,10 +57,17 @@ typedef struct tile {
   const char *offset; // of the current point in the tile
 } tile;
 
+// Where the totals of a root's points are: those from `first` on of an fm_totals of `all` values.
+typedef struct totals {
+  const char *name;
+  int64_t first, all;
+} totals;
+
 typedef struct nest {
   text_printer *p;
   const kir_sweep *sweep;
   const char **sums; // of each root, its accumulators
+  totals *totals;    // of each root that crosses the team, once it has
   bool concats;      // something computed in place is put together by concat
   tile tiles[KIR_MAX_LOOPS];
   uint32_t tile_count;
@@ -176,35 +185,67 @@ static void store_result(nest *n, ir_value value, const text_point *point, text_
   if (info->store_arg >= 0) text_store_argument(n->p, value, point, term);
 }
 
+static bool is_largest(const nest *n, const kir_root *root) {
+  return ir_node_of(n->p->graph, root->value)->op == IR_REDUCE_MAX;
+}
+
+static bool ends_at(const nest *n, const kir_root *root, uint32_t depth) {
+  return root->accumulates && root->depth == depth && crosses_team(n, root);
+}
+
+static int64_t points_of_root(const nest *n, uint32_t index) {
+  return points_of(n, tiles_before(n, n->sweep->roots.data[index].depth));
+}
+
 // All sums over the lanes that end here: through one exchange, largest values through another.
 static void cross_team(nest *n, uint32_t depth) {
   text_printer *p = n->p;
-  static const char *const operators[] = {"fm_op_sum", "fm_op_max"};
+  const kir_team *team = &p->kernel->team;
   for (int largest = 0; largest < 2; largest++) {
     base_text list = {.arena = p->arena};
+    int64_t all = 0;
+    const char *name = NULL;
     for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
       const kir_root *root = &n->sweep->roots.data[i];
-      bool max = ir_node_of(p->graph, root->value)->op == IR_REDUCE_MAX;
-      if (root->accumulates && root->depth == depth && crosses_team(n, root) && max == largest)
-        base_text_printf(&list, ", %s", n->sums[i]);
+      if (!ends_at(n, root, depth) || is_largest(n, root) != largest) continue;
+      if (!name) name = text_name(p, base_str_from(largest ? "largest" : "totals"));
+      n->totals[i] = (totals){name, all, 0};
+      all += points_of_root(n, i);
+      base_text_printf(&list, ", %s", n->sums[i]);
     }
-    const kir_team *team = &p->kernel->team;
-    if (list.length && p->split > 1 && !team->stepped)
-      text_line(p, text_top(p), "fm_cluster_totals<%s, %u, %u>(exchange, 0%s);", operators[largest],
+    if (!name) continue;
+    for (uint32_t i = 0; i < n->sweep->roots.count; i++)
+      if (n->totals[i].name == name) n->totals[i].all = all;
+    const char *op = largest ? "fm_op_max" : "fm_op_sum";
+    if (p->split > 1 && !team->stepped)
+      text_line(p, text_top(p), "auto %s = fm_cluster_totals<%s, %u, %u>(exchange, 0%s);", name, op,
                 team->threads / 32, team->split, list.data);
-    else if (list.length)
-      text_line(p, text_top(p), "fm_team_totals<%s, %u>(exchange, %s%s);", operators[largest],
+    else
+      text_line(p, text_top(p), "auto %s = fm_team_totals<%s, %u>(exchange, %s%s);", name, op,
                 team->threads / 32, text_barrier(p), list.data);
   }
 }
 
-// The lane that stores point `number` of `points`.
-static const char *one_lane(text_printer *p, const char *number, int64_t points) {
-  if (points <= text_group(p)) return text_format(p, "if (lane == %s)", number);
-  return text_format(p, "if (lane == (%s) %% %u)", number, text_group(p));
+// Opens a scope for the lane that holds a point of the root: i is the point's number, and *total the
+// total. Returns how many scopes that took.
+static uint32_t open_totals(nest *n, uint32_t index, const char **total) {
+  text_printer *p = n->p;
+  const totals *t = &n->totals[index];
+  const char *group = "0";
+  uint32_t scopes = 1;
+  if (t->all > WARP) {
+    text_open(p, text_format(p, "for (int g = 0; g < %s.GROUPS; g++)", t->name));
+    group = "g";
+    scopes++;
+  }
+  text_open(p, text_format(p, "if (const int i = %s.number(%s, %lld, %lld); i >= 0)", t->name,
+                           group, (long long)t->first, (long long)points_of_root(n, index)));
+  *total = text_format(p, "%s.total[%s]", t->name, group);
+  return scopes;
 }
 
-// Every warp works out scalars for itself, so one of them writes to memory.
+// Every warp works out scalars for itself, so one of them writes to memory; and of a scalar that
+// every thread has, one thread.
 static void store_scalar(nest *n, const kir_root *root, const text_point *point, text_term term) {
   text_printer *p = n->p;
   const kir_value *info = &p->kernel->values[root->value.index];
@@ -212,52 +253,88 @@ static void store_scalar(nest *n, const kir_root *root, const text_point *point,
     text_store_place(p, root->value, point, term);
   if (info->store_arg < 0) return;
   const char *own = p->split > 1 ? "part" : "thread";
-  bool guard = p->kernel->team.warp_scalars || p->split > 1;
-  if (guard) text_open(p, text_format(p, "if (%s < %u)", own, text_group(p)));
+  bool every = info->place == KIR_SCRATCH && info->residency == KIR_REGISTERS;
+  bool guard = every || p->kernel->team.warp_scalars || p->split > 1;
+  if (guard) text_open(p, text_format(p, "if (%s < %u)", own, every ? 1 : text_group(p)));
   text_store_argument(p, root->value, point, term);
   if (guard) text_close(p);
 }
 
-// One copy of a scalar for each warp, or one for the team; memory gets one.
-static void store_total(nest *n, const kir_root *root, const text_point *point, const char *number,
-                        int64_t points, text_term term) {
+// Sets the outer loops to those of point `i` of the root.
+static void set_point(nest *n, uint32_t tiles, const char *i, text_point *point) {
   text_printer *p = n->p;
+  int64_t below = 1;
+  for (uint32_t j = tiles; j-- > 0;) {
+    const tile *t = &n->tiles[j];
+    const char *offset = below == 1 ? i : text_format(p, "%s / %lld", i, (long long)below);
+    if (j > 0) offset = text_format(p, "%s %% %lld", offset, (long long)t->count);
+    text_index index = {
+        text_sum(p, t->base.text, below == 1 && j == 0 ? offset : text_format(p, "(%s)", offset)),
+        t->base.low, t->base.high, text_top(p), NULL};
+    text_set_axis(p, point, t->axis, index, false);
+    below *= t->count;
+  }
+  text_compose(p, point);
+}
+
+enum total_way { TO_PLACE, TO_ARGUMENT };
+
+// Each point of the root by the lane that holds it, of each warp or of the first one that `guard`
+// lets through (NULL: of each).
+static void store_points(nest *n, uint32_t index, const text_point *outer, const char *guard,
+                         enum total_way way) {
+  text_printer *p = n->p;
+  const kir_root *root = &n->sweep->roots.data[index];
+  const char *total;
+  text_point point = *outer;
+  for (uint32_t i = 0; i < tiles_before(n, root->depth); i++)
+    if (n->tiles[i].count == 0) return;
+  if (guard) text_open(p, text_format(p, "if (%s < %d)", guard, WARP));
+  uint32_t scopes = open_totals(n, index, &total) + (guard ? 1 : 0);
+  set_point(n, tiles_before(n, root->depth), "i", &point);
+  text_term term = {text_finish(p, root->value, total), false, false, text_top(p)};
+  if (way == TO_PLACE)
+    text_store_place(p, root->value, &point, term);
+  else
+    text_store_argument(p, root->value, &point, term);
+  text_end_elements(p);
+  text_close_all(p, scopes);
+}
+
+// A scalar has one copy for each thread, for each warp or for the team; memory gets one.
+static void close_total(nest *n, uint32_t index, const text_point *outer) {
+  text_printer *p = n->p;
+  const kir_root *root = &n->sweep->roots.data[index];
   const kir_value *info = &p->kernel->values[root->value.index];
-  bool keeps = info->place == KIR_SHARED || info->place == KIR_SCRATCH;
-  if (keeps && info->residency == KIR_TEAM) {
-    text_open(p, one_lane(p, number, points));
-    text_store_place(p, root->value, point, term);
-    text_close(p);
+  if (info->place == KIR_SCRATCH && info->residency == KIR_REGISTERS) {
+    const totals *t = &n->totals[index];
+    const char *total = text_format(p, "fm_total(%s, %lld)", t->name, (long long)t->first);
+    text_store_place(p, root->value, outer,
+                     (text_term){text_finish(p, root->value, total), false, false, text_top(p)});
+  } else if (info->place == KIR_SHARED || info->place == KIR_SCRATCH) {
+    bool each = info->residency == KIR_TEAM && p->kernel->team.warp_scalars;
+    store_points(n, index, outer, each ? NULL : "thread", TO_PLACE);
   }
-  if (!(keeps && info->residency != KIR_TEAM) && info->store_arg < 0) return;
-  if (keeps && info->residency != KIR_TEAM) {
-    text_open(p, "if (thread == 0)");
-    text_store_place(p, root->value, point, term);
-    text_close(p);
-  }
-  if (info->store_arg >= 0) {
-    text_open(p, p->split > 1 ? "if (part == 0)" : "if (thread == 0)");
-    text_store_argument(p, root->value, point, term);
-    text_close(p);
-  }
+  if (info->store_arg >= 0)
+    store_points(n, index, outer, p->split > 1 ? "part" : "thread", TO_ARGUMENT);
 }
 
 static void close_root(nest *n, uint32_t index, uint32_t depth, const text_point *outer) {
   text_printer *p = n->p;
   const kir_root *root = &n->sweep->roots.data[index];
+  if (crosses_team(n, root)) {
+    close_total(n, index, outer);
+    return;
+  }
   text_point point = *outer;
   uint32_t tiles = tiles_before(n, depth), scopes = open_points(n, tiles, &point);
-  const char *number = point_number(n, tiles);
-  const char *sum =
-      text_format(p, "%s[%s]%s", n->sums[index], number, is_vector(n, root) ? "[e]" : "");
+  const char *sum = text_format(p, "%s[%s]%s", n->sums[index], point_number(n, tiles),
+                                is_vector(n, root) ? "[e]" : "");
   const char *total = text_finish(p, root->value, sum);
   if (is_vector(n, root)) {
     const char *name = text_name(p, BASE_STR("total"));
     text_element(p, "const float %s = %s;", name, total);
     store_result(n, root->value, &point, (text_term){name, true, true, text_top(p)});
-  } else if (crosses_team(n, root)) {
-    store_total(n, root, &point, number, points_of(n, tiles),
-                (text_term){total, false, false, text_top(p)});
   } else {
     store_result(n, root->value, &point, (text_term){total, false, false, text_top(p)});
   }
@@ -275,36 +352,33 @@ bool text_ends_launch(const text_printer *p, const kir_sweep *sweep) {
   return false;
 }
 
-// Each block's sums to memory (TEXT_SUMS), or those of all blocks back (TEXT_JOIN).
+// Each block's totals of the sums that end at `depth` to memory (TEXT_SUMS), or those of all blocks
+// back (TEXT_JOIN).
 static void pass_partials(nest *n, uint32_t depth) {
   text_printer *p = n->p;
+  const kir_team *team = &p->kernel->team;
   size_t offset = n->sweep->partials;
-  if (p->half == TEXT_SUMS) text_open(p, "if (thread == 0)");
   for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
     const kir_root *root = &n->sweep->roots.data[i];
-    if (!crosses_team(n, root) || root->depth != depth) continue;
-    int64_t points = points_of(n, tiles_before(n, depth));
-    bool max = ir_node_of(p->graph, root->value)->op == IR_REDUCE_MAX;
-    if (p->half == TEXT_SUMS)
+    if (!ends_at(n, root, depth)) continue;
+    int64_t points = points_of_root(n, i);
+    if (p->half == TEXT_SUMS) {
+      const char *total;
+      text_open(p, text_format(p, "if (thread < %d)", WARP));
+      uint32_t scopes = open_totals(n, i, &total);
+      text_line(p, text_top(p), "fm_store_kept((float *)(partials + %zu) + i, %s);", offset, total);
+      text_close_all(p, scopes + 1);
+    } else {
+      const char *name = text_name(p, BASE_STR("totals"));
+      n->totals[i] = (totals){name, 0, points};
       text_line(
           p, text_top(p),
-          "for (int i = 0; i < %lld; i++) fm_store_kept((float *)(partials + %zu) + i, %s[i]);",
-          (long long)points, offset, n->sums[i]);
-    else
-      text_line(p, text_top(p),
-                "fm_join_partials<%s, %u>((const float *)(row_partials + %zu), %zu, %s);",
-                max ? "fm_op_max" : "fm_op_sum", p->split, offset,
-                p->kernel->team.memory_bytes + p->kernel->team.partial_bytes, n->sums[i]);
+          "auto %s = fm_join_partials<%s, %u, %lld>((const float *)(row_partials + %zu), %zu);",
+          name, is_largest(n, root) ? "fm_op_max" : "fm_op_sum", p->split, (long long)points,
+          offset, team->memory_bytes + team->partial_bytes);
+    }
     offset += kir_align((size_t)points * sizeof(float));
   }
-  if (p->half == TEXT_SUMS) text_close(p);
-}
-
-static bool ends_at(const nest *n, uint32_t depth) {
-  for (uint32_t i = 0; i < n->sweep->roots.count; i++)
-    if (crosses_team(n, &n->sweep->roots.data[i]) && n->sweep->roots.data[i].depth == depth)
-      return true;
-  return false;
 }
 
 // What follows the sums of a sweep whose loops outside the lanes are whole tiles.
@@ -313,15 +387,9 @@ static void join_sweep(nest *n) {
   const kir_sweep *sweep = n->sweep;
   text_point point = p->rows;
   for (uint32_t depth = 0; depth <= (uint32_t)sweep->lane; depth++) {
-    if (ends_at(n, depth)) {
-      for (uint32_t i = 0; i < sweep->roots.count; i++)
-        if (crosses_team(n, &sweep->roots.data[i]) && sweep->roots.data[i].depth == depth)
-          open_root(n, i, depth);
-      pass_partials(n, depth);
-      for (uint32_t i = 0; i < sweep->roots.count; i++)
-        if (crosses_team(n, &sweep->roots.data[i]) && sweep->roots.data[i].depth == depth)
-          close_root(n, i, depth, &point);
-    }
+    pass_partials(n, depth);
+    for (uint32_t i = 0; i < sweep->roots.count; i++)
+      if (ends_at(n, &sweep->roots.data[i], depth)) close_root(n, i, depth, &point);
     int64_t size = p->kernel->axes[sweep->loops[depth].index].size;
     text_index zero = {"0", 0, 1, 0, NULL};
     if ((int32_t)depth == sweep->lane) break;
@@ -342,8 +410,11 @@ static void step(nest *n, const text_point *point) {
                   is_vector(n, root) || crosses_team(n, root));
       continue;
     }
+    bool alone = n->sweep->roots.count == 1 && text_store_rounds(p, root->value);
+    p->rounded_by_store = alone ? root->value.index + 1 : 0;
     text_term term = text_definition(p, root->value, point);
-    text_remember(p, root->value, point, term);
+    p->rounded_by_store = 0;
+    if (!alone) text_remember(p, root->value, point, term);
     store_result(n, root->value, point, term);
   }
   text_end_elements(p);
@@ -448,7 +519,7 @@ static void walk(nest *n, uint32_t depth, const text_point *point) {
   }
   text_end_elements(p);
   cross_team(n, depth);
-  if (p->half == TEXT_SUMS && ends_at(n, depth)) pass_partials(n, depth);
+  if (p->half == TEXT_SUMS) pass_partials(n, depth);
   for (uint32_t i = 0; i < sweep->roots.count; i++) {
     const kir_root *root = &sweep->roots.data[i];
     bool later = p->half == TEXT_SUMS && crosses_team(n, root);
@@ -459,6 +530,7 @@ static void walk(nest *n, uint32_t depth, const text_point *point) {
 static void row_sweep(text_printer *p, const kir_sweep *sweep) {
   nest n = {.p = p, .sweep = sweep};
   n.sums = base_new_array(p->arena, const char *, sweep->roots.count);
+  n.totals = base_new_array(p->arena, totals, sweep->roots.count);
   for (uint32_t i = 0; i < sweep->roots.count; i++)
     n.concats |= text_meets_concat(p, sweep->roots.data[i].value);
   p->vector = sweep->single ? 1 : p->kernel->team.vector;
@@ -559,9 +631,11 @@ static void scalar_section(text_printer *p, const kir_sweep *sweep) {
   int32_t dealt = dealt_loop(p, sweep);
   text_point point = p->rows;
   p->vector = 1;
-  if (dealt < 0) text_open(p, "if (lane == 0)");
+  const kir_value *value = &p->kernel->values[sweep->roots.data[0].value.index];
+  bool one = dealt < 0 && !(value->place == KIR_SCRATCH && value->residency == KIR_REGISTERS);
+  if (one) text_open(p, "if (lane == 0)");
   scalar_nest(p, sweep, 0, dealt, &point);
-  if (dealt < 0) text_close(p);
+  if (one) text_close(p);
   text_end_elements(p);
 }
 

@@ -318,6 +318,12 @@ static text_term concat(text_printer *p, ir_value value, const text_point *point
   return choose_part(p, value, point);
 }
 
+// To the value's type, unless whatever becomes of it rounds.
+static const char *rounded(text_printer *p, ir_value value, const char *text) {
+  bool later = p->rounded_by_store && p->rounded_by_store == value.index + 1;
+  return text_round(p, later ? IR_F32 : type_of(p, value)->dtype, text);
+}
+
 // ---- constants and map ops ----------------------------------------------------------------------
 
 static text_term constant(text_printer *p, ir_value value, const text_point *point) {
@@ -347,7 +353,7 @@ static text_term map(text_printer *p, ir_value value, const text_point *point) {
   // The first operand may have been a name in an element loop that the second one ended.
   if (a.local) a = text_value(p, node->operands[0], point);
   const char *result = text_map(p, node->op, at(p, a), node->operand_count == 2 ? at(p, b) : NULL);
-  return bind(p, value, a.vector || b.vector, text_round(p, node->type.dtype, result));
+  return bind(p, value, a.vector || b.vector, rounded(p, value, result));
 }
 
 // ---- reductions ---------------------------------------------------------------------------------
@@ -364,7 +370,7 @@ const char *text_finish(text_printer *p, ir_value value, const char *total) {
       count *= (double)p->kernel->axes[node->over[i].index].size;
     total = text_format(p, "%s * %s", total, text_float(p, 1.0 / count));
   }
-  return text_round(p, node->type.dtype, total);
+  return rounded(p, value, total);
 }
 
 // A sum of products computed in place is as good as a dot: multiply and add fuse.
@@ -548,5 +554,5 @@ text_term text_definition(text_printer *p, ir_value value, const text_point *poi
     break;
   }
   if (!narrows(p, node)) return term;
-  return bind(p, value, term.vector, text_round(p, node->type.dtype, at(p, term)));
+  return bind(p, value, term.vector, rounded(p, value, at(p, term)));
 }

@@ -42,9 +42,11 @@ extern "C" __global__ void __launch_bounds__(224, 1)
         }
       }
     }
-    fm_team_reduce<fm_op_sum, 7>(sums, shared, 1);
+    fm_totals<18> totals = fm_team_spread<fm_op_sum, 7>(sums, shared, 1);
+#pragma unroll
+    for (int i = 0; i < 18; i++) sums[i] = fm_total(totals, i);
     float largest[1] = {sums[9]};
-    fm_team_reduce<fm_op_max, 7>(largest, shared, 1);
+    largest[0] = fm_total(fm_team_spread<fm_op_max, 7>(largest, shared, 1), 0);
     float scale = fm_rsqrt(sums[0]) + fm_exp(sums[10] - largest[0]) + fm_log(sums[1]) +
                   fm_sigmoid(sums[11]);
 #pragma unroll
@@ -98,13 +100,14 @@ FM_DEVICE float *smoke_reduce_one(const smoke_args &a, float *out, float *exchan
   float sum[K], most[K];
 #pragma unroll
   for (int k = 0; k < K; k++) sum[k] = most[k] = fm_load(a.bank[0] + 64 * k + fm_thread());
-  fm_team_reduce<fm_op_sum, WARPS>(sum, exchange, 1 + fm_thread() / (32 * WARPS));
-  fm_team_reduce<fm_op_max, WARPS>(most, exchange, 1 + fm_thread() / (32 * WARPS));
+  int barrier = 1 + fm_thread() / (32 * WARPS);
+  fm_totals<K> sums = fm_team_spread<fm_op_sum, WARPS>(sum, exchange, barrier);
+  fm_totals<K> largest = fm_team_spread<fm_op_max, WARPS>(most, exchange, barrier);
   fm_barrier(0, 64);
 #pragma unroll
   for (int k = 0; k < K; k++) {
-    fm_store(out + 64 * k + fm_thread(), sum[k]);
-    fm_store(out + 64 * (K + k) + fm_thread(), most[k]);
+    fm_store(out + 64 * k + fm_thread(), fm_total(sums, k));
+    fm_store(out + 64 * (K + k) + fm_thread(), fm_total(largest, k));
   }
   return out + 128 * K;
 }
@@ -172,15 +175,15 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(64, 1)
   for (int k = 0; k < 3; k++) most[k] = shared[64 * k + t];
   fm_ring_arrive(ring + 1);
   fm_ring_wait(ring + 1, 0);
-  fm_cluster_reduce<fm_op_sum, 2, 2>(sum, exchange, partials, 1);
-  fm_cluster_reduce<fm_op_max, 2, 2>(most, exchange, partials, 1);
-  fm_cluster_store(shared + t, fm_cluster_rank() ^ 1, sum[8] + most[2]);
+  fm_totals<9> sums = fm_cluster_spread<fm_op_sum, 2, 2>(sum, exchange, partials, 1);
+  fm_totals<3> largest = fm_cluster_spread<fm_op_max, 2, 2>(most, exchange, partials, 1);
+  fm_cluster_store(shared + t, fm_cluster_rank() ^ 1, fm_total(sums, 8) + fm_total(largest, 2));
   fm_cluster_barrier();
   float *out = a.out + 1024 * fm_block();
 #pragma unroll
-  for (int k = 0; k < 9; k++) fm_store(out + 64 * k + t, sum[k]);
+  for (int k = 0; k < 9; k++) fm_store(out + 64 * k + t, fm_total(sums, k));
 #pragma unroll
-  for (int k = 0; k < 3; k++) fm_store(out + 64 * (9 + k) + t, most[k]);
+  for (int k = 0; k < 3; k++) fm_store(out + 64 * (9 + k) + t, fm_total(largest, k));
   fm_store(out + 768 + t, shared[t] + fm_cluster_load(shared + t, 0) * fm_cluster_size());
   fm_cluster_barrier(); // before the other block's shared memory goes
 }
