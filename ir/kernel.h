@@ -75,6 +75,7 @@ typedef struct kir_value {
   int32_t load_arg;  // place ARGUMENT: where it is read
   int32_t store_arg; // a result or a temporary: where it is written; else -1
   double reads;      // on a GPU, of a place in the workspace: as kir_arg.reads
+  bool read_across;  // on a GPU, of a row value with a place: threads read what others wrote
   // SHARED and SCRATCH: dense f32, axes outermost first (refined, see kir_axis), `offset` in bytes.
   size_t offset;
   uint32_t rank;
@@ -174,7 +175,7 @@ typedef struct kir_team {
   bool warp_scalars; // each warp computes all scalars for itself: then only sums wait for the team
   size_t scalar_bytes;     // of a team, or of a warp
   size_t row_bytes;        // row values in shared memory
-  size_t exchange_bytes;   // for sums across warps
+  size_t exchange_bytes;   // for sums across warps, one of two areas that take turns
   size_t stage_bytes;      // one stage of all rows that are copied ahead
   bool prepared_by_launch; // what no row changes is computed by a launch before, not by each team
   size_t prepared_bytes, memory_bytes; // workspace: of the launch, and of one team

@@ -312,6 +312,15 @@ static bool is_prepared(const kir_value *value) {
   return value->place == KIR_SHARED;
 }
 
+// Does a thread read only those elements of a row value that it wrote?
+static bool is_own(const pass_lowering *lowering, uint32_t index, const reading *reading) {
+  const kir_kernel *kernel = lowering->kernel;
+  const kir_sweep *sweep = kir_sweep_of(kernel, index);
+  if (!sweep || !is_row_sweep(sweep) || reading->elsewhere) return false;
+  ir_axis lane = sweep->loops[sweep->lane];
+  return ir_type_has(&lowering->graph->nodes.data[index].type, lane) && mapped_alike(kernel, lane);
+}
+
 static void place_row_value(pass_lowering *lowering, uint32_t index, const reading *reading,
                             int64_t *spare) {
   kir_kernel *kernel = lowering->kernel;
@@ -322,11 +331,10 @@ static void place_row_value(pass_lowering *lowering, uint32_t index, const readi
       (kernel->team.row_bytes + bytes) * kernel->team.count <= TEAM_BYTES && !kernel->team.stepped;
   // What is the same for all rows and read once in each is not worth registers.
   bool rare = is_prepared(value) && fits;
-  if (sweep && is_row_sweep(sweep) && !reading->elsewhere && !rare && !kernel->team.stepped) {
-    ir_axis lane = sweep->loops[sweep->lane];
+  if (is_own(lowering, index, reading) && !rare && !kernel->team.stepped) {
     const ir_type *type = &lowering->graph->nodes.data[index].type;
-    int64_t needed = registers_of(kernel, type, lane, sweep->single);
-    if (ir_type_has(type, lane) && mapped_alike(kernel, lane) && needed > 0 && needed <= *spare) {
+    int64_t needed = registers_of(kernel, type, sweep->loops[sweep->lane], sweep->single);
+    if (needed > 0 && needed <= *spare) {
       value->residency = KIR_REGISTERS;
       *spare -= needed;
       return;
@@ -643,8 +651,10 @@ bool pass_lower_team(pass_lowering *lowering) {
     arg->reads = arg->residency == KIR_MEMORY ? times[KIR_BODY] : 1;
     arg->prepare_reads = times[KIR_PREPARE];
   }
-  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++)
+  for (uint32_t i = 0; i < lowering->graph->nodes.count; i++) {
     kernel->values[i].reads = readings[i].times[KIR_BODY];
+    kernel->values[i].read_across = !is_own(lowering, i, &readings[i]);
+  }
   size_t warps = kernel->team.threads / WARP;
   kernel->team.warp_scalars =
       kernel->team.scalar_bytes > 0 &&

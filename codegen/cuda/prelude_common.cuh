@@ -248,21 +248,20 @@ FM_DEVICE void fm_team_join(fm_totals<K> &t, float *exchange, int barrier) {
 }
 
 // Totals of K values over a team, spread over the lanes of each of its warps; of maxima NaN wins.
-// `exchange` is K * WARPS floats of shared memory (unused by a single warp), free again at the end;
-// `barrier` is a named barrier of the team.
+// `exchange` is K * WARPS floats of shared memory (unused by a single warp), free again after the
+// team's next barrier; `barrier` is a named barrier of the team.
 template <class OP, int WARPS, int K>
 FM_DEVICE fm_totals<K> fm_team_spread(const float (&x)[K], float *exchange, int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
-  if constexpr (WARPS > 1) fm_barrier(barrier, 32 * WARPS);
   return t;
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // The same over the teams of all BLOCKS blocks of a cluster, one team a block, in the order of their
 // ranks. `partials` is K floats of shared memory, at the same place in each block. Every thread of
-// every block meets the two cluster barriers: one before partials are read, one after, which makes
-// both areas free again.
+// every block meets the cluster barrier before partials are read; both areas are free again after
+// the next one.
 template <class OP, int WARPS, int BLOCKS, int K>
 FM_DEVICE fm_totals<K> fm_cluster_spread(const float (&x)[K], float *exchange, float *partials,
                                          int barrier) {
@@ -280,7 +279,6 @@ FM_DEVICE fm_totals<K> fm_cluster_spread(const float (&x)[K], float *exchange, f
     for (int rank = 1; rank < BLOCKS; rank++)
       t.total[g] = fm_join(OP(), t.total[g], fm_cluster_load(partial, rank));
   }
-  fm_cluster_barrier();
   return t;
 }
 #endif

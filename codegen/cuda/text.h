@@ -89,6 +89,10 @@ typedef struct text_printer {
   enum text_half { TEXT_WHOLE, TEXT_SUMS, TEXT_JOIN } half;
   uint32_t
       rounded_by_store; // 1 + the value that nothing reads before a store has rounded it; 0: none
+  // The two areas for sums across warps take turns. From which one the row's first sums went, the
+  // last ones, and whether the team has met since; -1: there were none.
+  int first_exchange, last_exchange;
+  bool met_since;
   const char *local, *array; // the name in the element loop that was last put in an array, and it
 } text_printer;
 
@@ -212,5 +216,6 @@ uint32_t text_step_count(const kir_kernel *kernel);
 size_t text_shared_bytes(const kir_kernel *kernel);
 uint32_t text_group(const text_printer *p); // threads that work out scalars together
 const char *text_barrier(text_printer *p);  // number of the team's barrier
+void text_team_barrier(text_printer *p);
 
 #endif

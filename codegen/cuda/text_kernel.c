@@ -25,7 +25,7 @@ static size_t stages_bytes(const kir_kernel *kernel) {
 
 size_t text_shared_bytes(const kir_kernel *kernel) {
   const kir_team *team = &kernel->team;
-  size_t each = team->exchange_bytes + team->row_bytes + stages_bytes(kernel);
+  size_t each = 2 * team->exchange_bytes + team->row_bytes + stages_bytes(kernel);
   return scalars_bytes(team) + each * team->count;
 }
 
@@ -38,7 +38,7 @@ const char *text_barrier(text_printer *p) {
 }
 
 // A block has 16 barriers, and up to 32 teams when each is one warp.
-static void team_barrier(text_printer *p) {
+void text_team_barrier(text_printer *p) {
   if (p->kernel->team.threads == WARP)
     text_line(p, text_top(p), "fm_warp_barrier();");
   else
@@ -70,7 +70,7 @@ static void print_workspace(text_printer *p) {
 
 static void print_threads(text_printer *p) {
   const kir_team *team = &p->kernel->team;
-  size_t scalars = scalars_bytes(team), exchange = team->exchange_bytes;
+  size_t scalars = scalars_bytes(team), exchange = 2 * team->exchange_bytes;
   if (team->count > 1) {
     text_line(p, 0, "const int team = fm_thread() / %u, thread = fm_thread() %% %u;", team->threads,
               team->threads);
@@ -130,9 +130,10 @@ static stored stores_of(const text_printer *p, const kir_sweep *sweep) {
   for (uint32_t i = 0; i < sweep->roots.count; i++) {
     const kir_value *value = &p->kernel->values[sweep->roots.data[i].value.index];
     if (value->place != KIR_SCRATCH && value->place != KIR_SHARED) continue;
+    if (value->residency == KIR_REGISTERS || (value->row && !value->read_across)) continue;
     bool own = !value->row && value->residency == KIR_TEAM && p->kernel->team.warp_scalars;
     result.scalars |= own;
-    result.shared |= !own && value->residency != KIR_REGISTERS;
+    result.shared |= !own;
   }
   return result;
 }
@@ -144,16 +145,34 @@ static void print_sweep(text_printer *p, uint32_t number) {
   text_sweep(p, sweep);
   stored stores = stores_of(p, sweep);
   if (stores.shared)
-    team_barrier(p);
+    text_team_barrier(p);
   else if (stores.scalars)
     text_line(p, text_top(p), "fm_warp_barrier();");
+}
+
+// Before the next row's sums, scalars and rows go where this one's are. Returns whether the team
+// met.
+static bool end_row(text_printer *p) {
+  bool meets = p->first_exchange >= 0 && p->first_exchange == p->last_exchange && !p->met_since;
+  bool scalars = false;
+  for (uint32_t i = 0; i < p->kernel->sweeps.count; i++) {
+    if (p->kernel->sweeps.data[i].phase != KIR_BODY) continue;
+    stored stores = stores_of(p, &p->kernel->sweeps.data[i]);
+    meets |= stores.shared;
+    scalars |= stores.scalars;
+  }
+  if (meets)
+    text_team_barrier(p);
+  else if (scalars)
+    text_line(p, text_top(p), "fm_warp_barrier();");
+  return meets;
 }
 
 static void group_barrier(text_printer *p) {
   if (p->kernel->team.warp_scalars)
     text_line(p, text_top(p), "fm_warp_barrier();");
   else
-    team_barrier(p);
+    text_team_barrier(p);
 }
 
 // The chain's sweeps for the tile that begins at `base`.
@@ -298,7 +317,7 @@ static void print_copies(text_printer *p) {
     text_line(p, text_top(p), "for (int i = 0; i < %lld; i++) fm_ring_init(ring + i, 1);", stages);
     text_line(p, text_top(p), "fm_ring_fence();");
     text_close(p);
-    team_barrier(p);
+    text_team_barrier(p);
   }
   text_open(p, text_format(p, "const auto copy_row = [&](long long row, int slot)"));
   p->scopes.data[text_top(p)]->tail = ";";
@@ -328,7 +347,8 @@ static void begin_staged_row(text_printer *p) {
 // `met`: the team has just met.
 static void release_stage(text_printer *p, bool met) {
   const kir_kernel *kernel = p->kernel;
-  if (kernel->schedule.load == 2 && !met) team_barrier(p); // all have read what one copies over
+  if (kernel->schedule.load == 2 && !met)
+    text_team_barrier(p); // all have read what one copies over
   text_line(p, text_top(p), "copy_row(row + %lld * step, slot);",
             (long long)kernel->schedule.stages);
   if (kernel->schedule.stages == 1)
@@ -344,6 +364,7 @@ static void begin_function(text_printer *p) {
   p->scopes.count = 0;
   p->row_offsets.count = 0;
   p->rows = (text_point){0};
+  p->first_exchange = p->last_exchange = -1;
   p->row_scope = p->offset_scope = 0;
   p->vector = 1;
   memset(p->value_names, 0, p->graph->nodes.count * sizeof *p->value_names);
@@ -405,10 +426,11 @@ static void print_body(text_printer *p, const char *name, base_text *out) {
   print_sweeps(p, KIR_BODY, 0, reading);
   if (staged && reading < kernel->sweeps.count) release_stage(p, false);
   print_sweeps(p, KIR_BODY, reading, kernel->sweeps.count);
-  // The next row's scalars and rows go where this one's are.
-  if (text_shared_bytes(kernel) || kernel->team.memory_bytes) team_barrier(p);
-  if (staged && reading == kernel->sweeps.count) release_stage(p, true);
+  bool met = end_row(p);
+  if (staged && reading == kernel->sweeps.count) release_stage(p, met);
   text_close(p);
+  // Another block may still read the last sums of this one.
+  if (p->split > 1) text_line(p, 0, "fm_cluster_barrier();");
   end_function(p, name, "", out);
 }
 
@@ -507,7 +529,7 @@ static void print_prepare(text_printer *p, const char *name, base_text *out) {
   }
   print_sweeps(p, KIR_PREPARE, 0, p->kernel->sweeps.count);
   if (axis >= 0) {
-    team_barrier(p); // the next index's scalars go where this one's are
+    text_team_barrier(p); // the next index's scalars go where this one's are
     text_close(p);
   }
   p->shared_out = -1;

@@ -197,10 +197,35 @@ static int64_t points_of_root(const nest *n, uint32_t index) {
   return points_of(n, tiles_before(n, n->sweep->roots.data[index].depth));
 }
 
+// The call that gives the totals of some sums. One of two areas of shared memory takes
+// the warps' sums. The other one was last used before a barrier of this call, so no barrier is
+// needed after the call, unless it stands in a loop of its own or its area is the only one.
+static void print_totals(nest *n, const char *name, const char *op, const char *sums) {
+  text_printer *p = n->p;
+  const kir_team *team = &p->kernel->team;
+  bool cluster = p->split > 1 && !team->stepped;
+  int area = p->last_exchange < 0 ? 0 : 1 - p->last_exchange;
+  const char *exchange = text_offset(p, "exchange", area * team->exchange_bytes / sizeof(float));
+  if (cluster)
+    text_line(p, text_top(p), "auto %s = fm_cluster_totals<%s, %u, %u>(%s, 0%s);", name, op,
+              team->threads / WARP, team->split, exchange, sums);
+  else
+    text_line(p, text_top(p), "auto %s = fm_team_totals<%s, %u>(%s, %s%s);", name, op,
+              team->threads / WARP, exchange, text_barrier(p), sums);
+  bool again =
+      text_top(p) != p->row_scope || p->in_tile || team->stepped || p->phase == KIR_PREPARE;
+  if (again && cluster)
+    text_line(p, text_top(p), "fm_cluster_barrier();");
+  else if (again && team->threads > WARP)
+    text_team_barrier(p);
+  if (p->first_exchange < 0) p->first_exchange = area;
+  p->last_exchange = area;
+  p->met_since = again;
+}
+
 // All sums over the lanes that end here: through one exchange, largest values through another.
 static void cross_team(nest *n, uint32_t depth) {
   text_printer *p = n->p;
-  const kir_team *team = &p->kernel->team;
   for (int largest = 0; largest < 2; largest++) {
     base_text list = {.arena = p->arena};
     int64_t all = 0;
@@ -216,13 +241,7 @@ static void cross_team(nest *n, uint32_t depth) {
     if (!name) continue;
     for (uint32_t i = 0; i < n->sweep->roots.count; i++)
       if (n->totals[i].name == name) n->totals[i].all = all;
-    const char *op = largest ? "fm_op_max" : "fm_op_sum";
-    if (p->split > 1 && !team->stepped)
-      text_line(p, text_top(p), "auto %s = fm_cluster_totals<%s, %u, %u>(exchange, 0%s);", name, op,
-                team->threads / 32, team->split, list.data);
-    else
-      text_line(p, text_top(p), "auto %s = fm_team_totals<%s, %u>(exchange, %s%s);", name, op,
-                team->threads / 32, text_barrier(p), list.data);
+    print_totals(n, name, largest ? "fm_op_max" : "fm_op_sum", list.data);
   }
 }
 

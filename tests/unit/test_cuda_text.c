@@ -328,7 +328,7 @@ static void test_stages(void **state) {
         size_t ring = load == 2 ? 128 : 0, staged = load ? all * (size_t)stages + ring : 0;
         assert_int_equal(text_shared_bytes(kernel),
                          scalars +
-                             (team->exchange_bytes + team->row_bytes + staged) * (size_t)teams);
+                             (2 * team->exchange_bytes + team->row_bytes + staged) * (size_t)teams);
       }
 }
 

@@ -190,8 +190,7 @@ static const mutation mutations[] = {
     // barriers
     {&site, "no barrier before the warps' sums are read",
      "    fm_barrier(barrier, 32 * WARPS);\n#pragma", "#pragma"},
-    {&site, "no barrier after they were read",
-     "  if constexpr (WARPS > 1) fm_barrier(barrier, 32 * WARPS);\n", ""},
+    {&site, "all sums through one area", "(exchange + 32,", "(exchange,"},
     {&site, "a barrier for one warp", "    fm_barrier(barrier, 32 * WARPS);\n#pragma",
      "    fm_barrier(barrier, 32);\n#pragma"},
     {&site, "no warp barrier after the logits", "z_kept[n] = z;\n    }\n    fm_warp_barrier();\n",
@@ -203,8 +202,9 @@ static const mutation mutations[] = {
     {&cluster, "no cluster barrier before the blocks' sums are read",
      "  fm_cluster_barrier();\n#pragma unroll\n  for (int g = 0; g < t.GROUPS; g++) {\n    const",
      "#pragma unroll\n  for (int g = 0; g < t.GROUPS; g++) {\n    const"},
-    {&cluster, "no cluster barrier after they were read",
-     "  fm_cluster_barrier();\n  return t;\n", "  return t;\n"},
+    {&cluster, "all blocks' sums through one area", "(exchange + 32,", "(exchange,"},
+    {&cluster, "no cluster barrier at the end", "  fm_cluster_barrier();\n}\nFM_ENTRY",
+     "}\nFM_ENTRY"},
     // shuffles
     {&site, "a wrong mask", "fm_shuffle_xor(x[0], STEP)", "fm_shuffle_xor(x[0], STEP % 16 + 1)"},
     {&site, "a mask of 32", "fm_shuffle_xor(x[0], STEP)", "fm_shuffle_xor(x[0], 2 * STEP)"},
