@@ -86,19 +86,26 @@ static const kir_kernel *lower_form(const cuda_plan *plan, uint32_t index,
 static void make_general(kir_schedule *schedule) {
   schedule->access = 2;
   schedule->working = 200;
-  if (schedule->source_tile > 4) schedule->source_tile = 4;
   schedule->query_tile = 1;
 }
 
 // What was asked for over the default. Whoever asks for no copies to shared memory has not asked for
-// the rows to wait there.
+// the rows to wait there, and the default's team is one for its own way to share a row.
 static bool override_schedule(const char *text, kir_schedule *schedule, base_diag *diag) {
-  kir_schedule without = *schedule;
-  if (without.residency == 2) without.residency = 1;
-  if (!kir_schedule_parse(text, &without, diag)) return false;
-  if (without.load != 0) return kir_schedule_parse(text, schedule, diag);
-  *schedule = without;
-  return true;
+  const kir_schedule before = *schedule, usual = kir_schedule_default(KIR_CUDA);
+  kir_schedule plain = before;
+  plain.team = usual.team;
+  plain.working = before.working > usual.working ? before.working : usual.working;
+  if (plain.residency == 2) plain.residency = 1;
+  kir_schedule start = plain;
+  if (!kir_schedule_parse(text, &plain, diag)) return false;
+  if (plain.load) start.residency = before.residency;
+  if (plain.split == before.split && plain.teams == before.teams && plain.access == before.access) {
+    start.team = before.team;
+    start.working = before.working;
+  }
+  *schedule = start;
+  return kir_schedule_parse(text, schedule, diag);
 }
 
 static bool plan_kernel(base_arena *arena, cuda_plan *plan, uint32_t index,

@@ -65,6 +65,17 @@ template <class T, int V> FM_DEVICE void fm_unpack(float (&x)[V], fm_raw<V * siz
   }
 }
 
+// The same for registers that have been unpacked before.
+template <class T, int V>
+FM_DEVICE void fm_unpack_again(float (&x)[V], fm_raw<V * sizeof(T)> raw) {
+#ifdef FM_WIDENS_EIGHT
+  if constexpr (fm_same<T, fm_bf16> && V == 8)
+    fm_widen_eight_again(x, raw);
+  else
+#endif
+    fm_unpack<T>(x, raw);
+}
+
 template <class T, int V> FM_DEVICE fm_raw<V * sizeof(T)> fm_pack(const float (&x)[V]) {
   fm_raw<V * sizeof(T)> raw;
   if constexpr (sizeof(T) == 4) {
@@ -125,7 +136,7 @@ template <int V> FM_DEVICE void fm_shared_store(float *shared, const float (&x)[
   }
 }
 
-FM_DEVICE float fm_sigmoid(float x) { return 1.0f / (1.0f + fm_exp(-x)); }
+FM_DEVICE float fm_sigmoid(float x) { return fm_divide(1.0f, 1.0f + fm_exp(-x)); }
 
 // -- reductions
 // A team is WARPS neighbouring warps, the first at a multiple of WARPS. All its threads call these
@@ -251,7 +262,7 @@ FM_DEVICE void fm_team_join(fm_totals<K> &t, float *exchange, int barrier) {
 // `exchange` is K * WARPS floats of shared memory (unused by a single warp), free again after the
 // team's next barrier; `barrier` is a named barrier of the team.
 template <class OP, int WARPS, int K>
-FM_DEVICE fm_totals<K> fm_team_spread(const float (&x)[K], float *exchange, int barrier) {
+FM_DEVICE fm_totals<K> fm_team_totals(const float (&x)[K], float *exchange, int barrier) {
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
   return t;
@@ -259,12 +270,12 @@ FM_DEVICE fm_totals<K> fm_team_spread(const float (&x)[K], float *exchange, int 
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // The same over the teams of all BLOCKS blocks of a cluster, one team a block, in the order of their
-// ranks. `partials` is K floats of shared memory, at the same place in each block. Every thread of
-// every block meets the cluster barrier before partials are read; both areas are free again after
-// the next one.
+// ranks. `exchange` is K * WARPS + K floats, at the same place in each block; the last K are each
+// block's totals. Every thread of every block meets the cluster barrier before those are read;
+// all are free again after the next one.
 template <class OP, int WARPS, int BLOCKS, int K>
-FM_DEVICE fm_totals<K> fm_cluster_spread(const float (&x)[K], float *exchange, float *partials,
-                                         int barrier) {
+FM_DEVICE fm_totals<K> fm_cluster_totals(const float (&x)[K], float *exchange, int barrier) {
+  float *partials = exchange + K * WARPS;
   fm_totals<K> t = fm_warp_totals<OP>(x);
   fm_team_join<OP, WARPS>(t, exchange, barrier);
 #pragma unroll

@@ -258,6 +258,12 @@ FM_DEVICE float fm_fma(float a, float b, float c) { return fmaf(a, b, c); }
 FM_DEVICE float fm_exp(float x) { return expf(x); }
 FM_DEVICE float fm_log(float x) { return logf(x); }
 FM_DEVICE float fm_rsqrt(float x) { return rsqrtf(x); }
+// Within two units in the last place, over the full range, and without the slow path of a / b.
+FM_DEVICE float fm_divide(float a, float b) {
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+}
 // NaN when either is.
 FM_DEVICE float fm_max(float a, float b) {
 #if FM_ARCH >= 800
@@ -295,6 +301,22 @@ FM_DEVICE void fm_widen_eight(float (&x)[8], fm_raw<16> raw) {
       "and.b32 %5, %10, 0xffff0000;\n\t"
       "shl.b32 %6, %11, 16;\n\t"
       "and.b32 %7, %11, 0xffff0000;"
+      : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]), "=f"(x[4]), "=f"(x[5]), "=f"(x[6]),
+        "=f"(x[7])
+      : "r"(raw.word[0]), "r"(raw.word[1]), "r"(raw.word[2]), "r"(raw.word[3]));
+}
+// The same by another instruction. Rows that wait in registers to be widened again must not be kept
+// wide meanwhile, which takes twice the registers: so the assembler must not see that both are the
+// same.
+FM_DEVICE void fm_widen_eight_again(float (&x)[8], fm_raw<16> raw) {
+  asm("prmt.b32 %0, %8, 0, 0x1044;\n\t"
+      "prmt.b32 %1, %8, 0, 0x3244;\n\t"
+      "prmt.b32 %2, %9, 0, 0x1044;\n\t"
+      "prmt.b32 %3, %9, 0, 0x3244;\n\t"
+      "prmt.b32 %4, %10, 0, 0x1044;\n\t"
+      "prmt.b32 %5, %10, 0, 0x3244;\n\t"
+      "prmt.b32 %6, %11, 0, 0x1044;\n\t"
+      "prmt.b32 %7, %11, 0, 0x3244;"
       : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]), "=f"(x[4]), "=f"(x[5]), "=f"(x[6]),
         "=f"(x[7])
       : "r"(raw.word[0]), "r"(raw.word[1]), "r"(raw.word[2]), "r"(raw.word[3]));

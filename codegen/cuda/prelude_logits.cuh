@@ -32,7 +32,7 @@ template <int THREADS, class W> FM_DEVICE float fm_largest(const W *row, int dep
     for (int i = 0; i < 8; i++)
       largest[0] = fm_max(largest[0], fm_from_bits(fm_bits(x[i]) & 0x7fffffff));
   }
-  return fm_total(fm_team_spread<fm_op_max, THREADS / 32>(largest, (float *)fm_shared(), 0), 0);
+  return fm_total(fm_team_totals<fm_op_max, THREADS / 32>(largest, (float *)fm_shared(), 0), 0);
 }
 
 // A block splits one query (nullptr: zeros) of `depth` elements, and pads it with zeros to `padded`;

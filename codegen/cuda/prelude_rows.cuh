@@ -23,27 +23,38 @@ struct fm_coherent {
 
 template <class WAY, class T, int V> FM_DEVICE void fm_load_row(float (&x)[V], const T *p) {
   using access = fm_row_access<T, V>;
+  if constexpr (access::STEP == V) {
+    fm_unpack<T>(x, WAY().template load<access::BYTES>(p));
+  } else {
 #pragma unroll
-  for (int i = 0; i < V; i += access::STEP) {
-    float part[access::STEP];
-    fm_unpack<T>(part, WAY().template load<access::BYTES>(p + i));
+    for (int i = 0; i < V; i += access::STEP) {
+      float part[access::STEP];
+      fm_unpack<T>(part, WAY().template load<access::BYTES>(p + i));
 #pragma unroll
-    for (int j = 0; j < access::STEP; j++) x[i + j] = part[j];
+      for (int j = 0; j < access::STEP; j++) x[i + j] = part[j];
+    }
   }
 }
 
 // KEPT: somebody reads it soon, so it should stay in the cache.
+template <bool KEPT, int BYTES> FM_DEVICE void fm_store_access(void *p, fm_raw<BYTES> raw) {
+  if constexpr (KEPT)
+    fm_store_raw_kept(p, raw);
+  else
+    fm_store_raw(p, raw);
+}
 template <bool KEPT, class T, int V> FM_DEVICE void fm_store_row(T *p, const float (&x)[V]) {
   using access = fm_row_access<T, V>;
+  if constexpr (access::STEP == V) {
+    fm_store_access<KEPT>(p, fm_pack<T>(x));
+  } else {
 #pragma unroll
-  for (int i = 0; i < V; i += access::STEP) {
-    float part[access::STEP];
+    for (int i = 0; i < V; i += access::STEP) {
+      float part[access::STEP];
 #pragma unroll
-    for (int j = 0; j < access::STEP; j++) part[j] = x[i + j];
-    if constexpr (KEPT)
-      fm_store_raw_kept(p + i, fm_pack<T>(part));
-    else
-      fm_store_raw(p + i, fm_pack<T>(part));
+      for (int j = 0; j < access::STEP; j++) part[j] = x[i + j];
+      fm_store_access<KEPT>(p + i, fm_pack<T>(part));
+    }
   }
 }
 
@@ -60,36 +71,6 @@ template <int BYTES> FM_DEVICE fm_raw<BYTES> fm_shared_raw(const char *shared) {
 FM_DEVICE int fm_clamp(int index, int low, int high) {
   return index < low ? low : index > high ? high : index;
 }
-
-// Several arrays as one: array by array, the first at AT.
-template <int AT, int ALL> FM_DEVICE void fm_gather(float (&)[ALL]) {}
-template <int AT, int ALL, int K, int... MORE>
-FM_DEVICE void fm_gather(float (&all)[ALL], const float (&x)[K], const float (&...more)[MORE]) {
-#pragma unroll
-  for (int i = 0; i < K; i++) all[AT + i] = x[i];
-  fm_gather<AT + K>(all, more...);
-}
-
-// Totals of several arrays over a team of WARPS warps, spread over the lanes of each: all go through
-// one exchange together, and the arrays' values follow each other.
-template <class OP, int WARPS, int... K>
-FM_DEVICE fm_totals<(K + ...)> fm_team_totals(float *exchange, int barrier, const float (&...x)[K]) {
-  float all[(K + ...)];
-  fm_gather<0>(all, x...);
-  return fm_team_spread<OP, WARPS>(all, exchange, barrier);
-}
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// The same over the BLOCKS blocks of a cluster, one team each.
-template <class OP, int WARPS, int BLOCKS, int... K>
-FM_DEVICE fm_totals<(K + ...)> fm_cluster_totals(float *exchange, int barrier,
-                                                 const float (&...x)[K]) {
-  constexpr int ALL = (K + ...);
-  float all[ALL];
-  fm_gather<0>(all, x...);
-  return fm_cluster_spread<OP, WARPS, BLOCKS>(all, exchange, exchange + ALL * WARPS, barrier);
-}
-#endif
 
 // Totals of K values over BLOCKS blocks that left theirs in memory, `stride` bytes from one to the
 // next, in the order of the blocks; every warp gets them all.

@@ -61,6 +61,7 @@ typedef struct text_printer {
   const kir_kernel *kernel;
   const ir_graph *graph;
   kir_phase phase;
+  uint32_t sweep;                   // its number
   uint32_t vector;                  // elements of an access in the current sweep
   BASE_VECTOR(text_scope *) scopes; // outermost first
   bool suspended;        // inner scopes are open and set aside: code goes to an outer one meanwhile
@@ -77,6 +78,7 @@ typedef struct text_printer {
   const char **value_names, **place_names; // of each node, when it has one
   const char **arg_names;                  // of each argument,
   const char **row_names, **held_names;    // what the row adds to its address, its registers
+  uint32_t *unpacked;                      // of each node: 1 + the first sweep that unpacks it
   const char **stride_names;               // of each position of each argument (kir_first_stride)
   const char **size_names, **index_names;  // of row axes
   const char **factor_names, **before_names; // of each running maximum of a chain

@@ -140,6 +140,7 @@ static stored stores_of(const text_printer *p, const kir_sweep *sweep) {
 
 static void print_sweep(text_printer *p, uint32_t number) {
   const kir_sweep *sweep = &p->kernel->sweeps.data[number];
+  p->sweep = number;
   text_blank(p);
   describe_sweep(p, sweep, number + 1);
   text_sweep(p, sweep);

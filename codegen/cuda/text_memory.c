@@ -4,6 +4,8 @@
 
 #include "codegen/cuda/text.h"
 
+enum { LARGEST_ACCESS = 16 }; // bytes
+
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 static const ir_type *type_of(const text_printer *p, ir_value value) {
@@ -38,6 +40,7 @@ void text_name_memory(text_printer *p) {
   p->arg_names = new_names(p, count);
   p->row_names = new_names(p, count);
   p->held_names = new_names(p, count);
+  p->unpacked = base_new_array(p->arena, uint32_t, p->graph->nodes.count);
   p->stride_names = new_names(p, kir_first_stride(kernel, count));
   p->size_names = new_names(p, p->graph->axes.count);
   p->index_names = new_names(p, p->graph->axes.count);
@@ -166,6 +169,15 @@ static const char *held_element(text_printer *p, const char *name, const ir_type
   }
   base_text_printf(&out, "[%s]", point->turn);
   return out.data;
+}
+
+// Registers that hold packed values, to a vector of that name.
+static void unpack_registers(text_printer *p, ir_value value, const char *name,
+                             const char *registers) {
+  uint32_t *first = &p->unpacked[value.index];
+  if (!*first) *first = p->sweep + 1;
+  text_line(p, text_top(p), "fm_unpack%s<%s>(%s, %s);", *first == p->sweep + 1 ? "" : "_again",
+            text_type(type_of(p, value)->dtype), name, registers);
 }
 
 // Is the point at the thread's own elements of this axis?
@@ -399,7 +411,7 @@ static text_term load_vector(text_printer *p, ir_value value, uint32_t arg, cons
   if (is_held(p, info, point) && is_own(point, type->axes[lane])) {
     const char *element = held_element(p, p->held_names[arg], type, type->axes[lane],
                                        info->tiled ? &info->source : NULL, point);
-    text_line(p, scope, "fm_unpack<%s>(%s, %s);", dtype, name, element);
+    unpack_registers(p, value, name, element);
   } else if (info->staged && is_own(point, type->axes[lane])) {
     text_line(p, scope, "fm_unpack<%s>(%s, fm_shared_raw<%u>(%s));", dtype, name,
               access_bytes(p, type->dtype), staged_element(p, arg, point));
@@ -596,7 +608,7 @@ static text_term load_registers(text_printer *p, ir_value value, const text_poin
     return (text_term){element, !kir_sweep_of(p->kernel, value.index)->single, false, scope};
   const char *name = fresh(p, value);
   text_line(p, scope, "float %s[%u];", name, p->vector);
-  text_line(p, scope, "fm_unpack<%s>(%s, %s);", text_type(type_of(p, value)->dtype), name, element);
+  unpack_registers(p, value, name, element);
   return (text_term){name, true, false, scope};
 }
 
@@ -684,6 +696,13 @@ void text_store_place(text_printer *p, ir_value value, const text_point *point, 
     text_after(p, "fm_store_row<true>(%s + %s, %s);", place, index, as_array(p, term));
 }
 
+// Has the value just been packed for a place in registers, as one access of memory?
+static bool is_packed_here(const text_printer *p, ir_value value) {
+  const kir_value *info = &p->kernel->values[value.index];
+  return info->place == KIR_SCRATCH && info->residency == KIR_REGISTERS && info->row &&
+         is_packed(p, value) && access_bytes(p, type_of(p, value)->dtype) <= LARGEST_ACCESS;
+}
+
 void text_store_argument(text_printer *p, ir_value value, const text_point *point, text_term term) {
   uint32_t arg = (uint32_t)p->kernel->values[value.index].store_arg;
   const kir_arg *info = &p->kernel->args.data[arg];
@@ -696,6 +715,9 @@ void text_store_argument(text_printer *p, ir_value value, const text_point *poin
   else if (lane != info->unit_position)
     text_after(p, "for (int e = 0; e < %u; e++) fm_store(fm_at(%s, e * a.%s), %s[e]);", p->vector,
                address(p, arg, point), stride_name(p, arg, (uint32_t)lane), as_array(p, term));
+  else if (is_packed_here(p, value))
+    text_after(p, "fm_store_access<%s>(%s, %s);", kept, address(p, arg, point),
+               register_element(p, value, point));
   else
     text_after(p, "fm_store_row<%s>(%s, %s);", kept, address(p, arg, point), as_array(p, term));
 }

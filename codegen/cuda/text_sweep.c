@@ -59,7 +59,7 @@ typedef struct tile {
 
 // Where the totals of a root's points are: those from `first` on of an fm_totals of `all` values.
 typedef struct totals {
-  const char *name;
+  const char *sums, *name; // the array that crosses the team, and what it becomes
   int64_t first, all;
 } totals;
 
@@ -67,7 +67,7 @@ typedef struct nest {
   text_printer *p;
   const kir_sweep *sweep;
   const char **sums; // of each root, its accumulators
-  totals *totals;    // of each root that crosses the team, once it has
+  totals *totals;    // of each root that crosses the team
   bool concats;      // something computed in place is put together by concat
   tile tiles[KIR_MAX_LOOPS];
   uint32_t tile_count;
@@ -155,27 +155,93 @@ static bool is_vector(const nest *n, const kir_root *root) {
          ir_type_has(type, n->sweep->loops[n->sweep->lane]);
 }
 
-static void open_root(nest *n, uint32_t index, uint32_t depth) {
-  text_printer *p = n->p;
-  const kir_root *root = &n->sweep->roots.data[index];
-  const ir_node *node = ir_node_of(p->graph, root->value);
-  const char *name = text_name(p, base_str_format(p->arena, "%.*s_sum", BASE_FMT(node->name)));
-  int64_t points = points_of(n, tiles_before(n, depth));
-  const char *width = is_vector(n, root) ? text_format(p, "[%u]", p->vector) : "";
-  n->sums[index] = name;
+static bool is_largest(const nest *n, const kir_root *root) {
+  return ir_node_of(n->p->graph, root->value)->op == IR_REDUCE_MAX;
+}
+
+static int64_t points_of_root(const nest *n, uint32_t index) {
+  return points_of(n, tiles_before(n, n->sweep->roots.data[index].depth));
+}
+
+static bool ends_at(const nest *n, const kir_root *root, uint32_t depth) {
+  return root->accumulates && root->depth == depth && crosses_team(n, root);
+}
+
+// The roots that cross the team together at `depth`, sums or largest values: the first one from root
+// `from` on; -1: there is none.
+static int32_t crossing(const nest *n, uint32_t depth, bool largest, int32_t from) {
+  for (uint32_t i = (uint32_t)from; i < n->sweep->roots.count; i++) {
+    const kir_root *root = &n->sweep->roots.data[i];
+    if (ends_at(n, root, depth) && is_largest(n, root) == largest) return (int32_t)i;
+  }
+  return -1;
+}
+
+static const char *sum_name(nest *n, uint32_t index) {
+  base_str name = ir_node_of(n->p->graph, n->sweep->roots.data[index].value)->name;
+  return text_name(n->p, base_str_format(n->p->arena, "%.*s_sum", BASE_FMT(name)));
+}
+
+// Accumulators as they are before the first operand. `width`: of each, for vectors.
+static void declare_sums(text_printer *p, const char *name, int64_t count, const char *width,
+                         bool largest) {
+  const char *neutral = text_neutral(IR_REDUCE_MAX);
   text_end_elements(p);
-  if (node->op != IR_REDUCE_MAX) {
-    text_line(p, text_top(p), "float %s[%lld]%s = {};", name, (long long)points, width);
+  if (!largest) {
+    text_line(p, text_top(p), "float %s[%lld]%s = {};", name, (long long)count, width);
     return;
   }
-  text_line(p, text_top(p), "float %s[%lld]%s;", name, (long long)points, width);
+  text_line(p, text_top(p), "float %s[%lld]%s;", name, (long long)count, width);
   if (*width)
     text_line(p, text_top(p),
               "for (int i = 0; i < %lld; i++) for (int e = 0; e < %u; e++) %s[i][e] = %s;",
-              (long long)points, p->vector, name, text_neutral(node->op));
+              (long long)count, p->vector, name, neutral);
   else
-    text_line(p, text_top(p), "for (int i = 0; i < %lld; i++) %s[i] = %s;", (long long)points, name,
-              text_neutral(node->op));
+    text_line(p, text_top(p), "for (int i = 0; i < %lld; i++) %s[i] = %s;", (long long)count, name,
+              neutral);
+}
+
+static void open_root(nest *n, uint32_t index) {
+  text_printer *p = n->p;
+  const kir_root *root = &n->sweep->roots.data[index];
+  n->sums[index] = sum_name(n, index);
+  const char *width = is_vector(n, root) ? text_format(p, "[%u]", p->vector) : "";
+  declare_sums(p, n->sums[index], points_of_root(n, index), width, is_largest(n, root));
+}
+
+// Sums that cross the team together are parts of one array.
+static void open_crossing(nest *n, uint32_t depth, bool largest) {
+  text_printer *p = n->p;
+  int32_t first = crossing(n, depth, largest, 0);
+  if (first < 0) return;
+  if (crossing(n, depth, largest, first + 1) < 0) {
+    open_root(n, (uint32_t)first);
+    n->totals[first] = (totals){.sums = n->sums[first], .all = points_of_root(n, (uint32_t)first)};
+    return;
+  }
+  const char *array = text_name(p, base_str_from(largest ? "maxima" : "sums"));
+  base_text parts = {.arena = p->arena};
+  int64_t all = 0;
+  for (int32_t i = first; i >= 0; i = crossing(n, depth, largest, i + 1)) {
+    n->sums[i] = sum_name(n, (uint32_t)i);
+    n->totals[i] = (totals){.sums = array, .first = all};
+    base_text_printf(&parts, i == first ? "float *const %s = %s" : ", *const %s = %s + %lld",
+                     n->sums[i], array, (long long)all);
+    all += points_of_root(n, (uint32_t)i);
+  }
+  for (int32_t i = first; i >= 0; i = crossing(n, depth, largest, i + 1))
+    n->totals[i].all = all;
+  declare_sums(p, array, all, "", largest);
+  text_line(p, text_top(p), "%s;", parts.data);
+}
+
+static void open_roots(nest *n, uint32_t depth) {
+  open_crossing(n, depth, false);
+  open_crossing(n, depth, true);
+  for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
+    const kir_root *root = &n->sweep->roots.data[i];
+    if (root->accumulates && root->depth == depth && !crosses_team(n, root)) open_root(n, i);
+  }
 }
 
 static void store_result(nest *n, ir_value value, const text_point *point, text_term term) {
@@ -185,33 +251,27 @@ static void store_result(nest *n, ir_value value, const text_point *point, text_
   if (info->store_arg >= 0) text_store_argument(n->p, value, point, term);
 }
 
-static bool is_largest(const nest *n, const kir_root *root) {
-  return ir_node_of(n->p->graph, root->value)->op == IR_REDUCE_MAX;
-}
-
-static bool ends_at(const nest *n, const kir_root *root, uint32_t depth) {
-  return root->accumulates && root->depth == depth && crosses_team(n, root);
-}
-
-static int64_t points_of_root(const nest *n, uint32_t index) {
-  return points_of(n, tiles_before(n, n->sweep->roots.data[index].depth));
-}
-
-// The call that gives the totals of some sums. One of two areas of shared memory takes
-// the warps' sums. The other one was last used before a barrier of this call, so no barrier is
-// needed after the call, unless it stands in a loop of its own or its area is the only one.
-static void print_totals(nest *n, const char *name, const char *op, const char *sums) {
+// The totals of sums that end here, which all go through one exchange. One of two areas of shared
+// memory takes the warps' sums. The other one was last used before the barrier that this call begins
+// with, so no barrier need follow, unless the call stands in a loop of its own.
+static void cross_team(nest *n, uint32_t depth, bool largest) {
   text_printer *p = n->p;
   const kir_team *team = &p->kernel->team;
+  int32_t first = crossing(n, depth, largest, 0);
+  if (first < 0) return;
+  const char *name = text_name(p, BASE_STR("totals")), *op = largest ? "fm_op_max" : "fm_op_sum";
+  for (int32_t i = first; i >= 0; i = crossing(n, depth, largest, i + 1))
+    n->totals[i].name = name;
   bool cluster = p->split > 1 && !team->stepped;
   int area = p->last_exchange < 0 ? 0 : 1 - p->last_exchange;
-  const char *exchange = text_offset(p, "exchange", area * team->exchange_bytes / sizeof(float));
+  const char *exchange =
+      text_offset(p, "exchange", (size_t)area * team->exchange_bytes / sizeof(float));
   if (cluster)
-    text_line(p, text_top(p), "auto %s = fm_cluster_totals<%s, %u, %u>(%s, 0%s);", name, op,
-              team->threads / WARP, team->split, exchange, sums);
+    text_line(p, text_top(p), "auto %s = fm_cluster_totals<%s, %u, %u>(%s, %s, 0);", name, op,
+              team->threads / WARP, team->split, n->totals[first].sums, exchange);
   else
-    text_line(p, text_top(p), "auto %s = fm_team_totals<%s, %u>(%s, %s%s);", name, op,
-              team->threads / WARP, exchange, text_barrier(p), sums);
+    text_line(p, text_top(p), "auto %s = fm_team_totals<%s, %u>(%s, %s, %s);", name, op,
+              team->threads / WARP, n->totals[first].sums, exchange, text_barrier(p));
   bool again =
       text_top(p) != p->row_scope || p->in_tile || team->stepped || p->phase == KIR_PREPARE;
   if (again && cluster)
@@ -221,28 +281,6 @@ static void print_totals(nest *n, const char *name, const char *op, const char *
   if (p->first_exchange < 0) p->first_exchange = area;
   p->last_exchange = area;
   p->met_since = again;
-}
-
-// All sums over the lanes that end here: through one exchange, largest values through another.
-static void cross_team(nest *n, uint32_t depth) {
-  text_printer *p = n->p;
-  for (int largest = 0; largest < 2; largest++) {
-    base_text list = {.arena = p->arena};
-    int64_t all = 0;
-    const char *name = NULL;
-    for (uint32_t i = 0; i < n->sweep->roots.count; i++) {
-      const kir_root *root = &n->sweep->roots.data[i];
-      if (!ends_at(n, root, depth) || is_largest(n, root) != largest) continue;
-      if (!name) name = text_name(p, base_str_from(largest ? "largest" : "totals"));
-      n->totals[i] = (totals){name, all, 0};
-      all += points_of_root(n, i);
-      base_text_printf(&list, ", %s", n->sums[i]);
-    }
-    if (!name) continue;
-    for (uint32_t i = 0; i < n->sweep->roots.count; i++)
-      if (n->totals[i].name == name) n->totals[i].all = all;
-    print_totals(n, name, largest ? "fm_op_max" : "fm_op_sum", list.data);
-  }
 }
 
 // Opens a scope for the lane that holds a point of the root: i is the point's number, and *total the
@@ -389,7 +427,7 @@ static void pass_partials(nest *n, uint32_t depth) {
       text_close_all(p, scopes + 1);
     } else {
       const char *name = text_name(p, BASE_STR("totals"));
-      n->totals[i] = (totals){name, 0, points};
+      n->totals[i] = (totals){.name = name, .all = points};
       text_line(
           p, text_top(p),
           "auto %s = fm_join_partials<%s, %u, %lld>((const float *)(row_partials + %zu), %zu);",
@@ -510,9 +548,7 @@ static void walk_chain(nest *n, uint32_t depth, const text_point *point) {
 static void walk(nest *n, uint32_t depth, const text_point *point) {
   text_printer *p = n->p;
   const kir_sweep *sweep = n->sweep;
-  for (uint32_t i = 0; i < sweep->roots.count; i++)
-    if (sweep->roots.data[i].accumulates && sweep->roots.data[i].depth == depth)
-      open_root(n, i, depth);
+  open_roots(n, depth);
   if (depth < sweep->loop_count && (int32_t)sweep->loops[depth].index == p->shared_out) {
     walk(n, depth + 1, point); // the blocks' loop has set it
     return;
@@ -537,7 +573,8 @@ static void walk(nest *n, uint32_t depth, const text_point *point) {
     }
   }
   text_end_elements(p);
-  cross_team(n, depth);
+  cross_team(n, depth, false);
+  cross_team(n, depth, true);
   if (p->half == TEXT_SUMS) pass_partials(n, depth);
   for (uint32_t i = 0; i < sweep->roots.count; i++) {
     const kir_root *root = &sweep->roots.data[i];

@@ -176,6 +176,7 @@ FM_DEVICE float fm_fma(float a, float b, float c) { return __builtin_fmaf(a, b, 
 FM_DEVICE float fm_exp(float x) { return __builtin_expf(x); }
 FM_DEVICE float fm_log(float x) { return __builtin_logf(x); }
 FM_DEVICE float fm_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+FM_DEVICE float fm_divide(float a, float b) { return a / b; }
 // NaN when either is.
 FM_DEVICE float fm_max(float a, float b) { return a > b || a != a ? a : b; }
 FM_DEVICE float fm_half_to_float(unsigned short bits) { return fm_widen_half(bits); }

@@ -42,12 +42,12 @@ extern "C" __global__ void __launch_bounds__(224, 1)
         }
       }
     }
-    fm_totals<18> totals = fm_team_spread<fm_op_sum, 7>(sums, shared, 1);
+    fm_totals<18> totals = fm_team_totals<fm_op_sum, 7>(sums, shared, 1);
 #pragma unroll
     for (int i = 0; i < 18; i++) sums[i] = fm_total(totals, i);
     fm_barrier(1, 224);
     float largest[1] = {sums[9]};
-    largest[0] = fm_total(fm_team_spread<fm_op_max, 7>(largest, shared, 1), 0);
+    largest[0] = fm_total(fm_team_totals<fm_op_max, 7>(largest, shared, 1), 0);
     fm_barrier(1, 224);
     float scale = fm_rsqrt(sums[0]) + fm_exp(sums[10] - largest[0]) + fm_log(sums[1]) +
                   fm_sigmoid(sums[11]);
@@ -103,9 +103,9 @@ FM_DEVICE float *smoke_reduce_one(const smoke_args &a, float *out, float *exchan
 #pragma unroll
   for (int k = 0; k < K; k++) sum[k] = most[k] = fm_load(a.bank[0] + 64 * k + fm_thread());
   int barrier = 1 + fm_thread() / (32 * WARPS);
-  fm_totals<K> sums = fm_team_spread<fm_op_sum, WARPS>(sum, exchange, barrier);
+  fm_totals<K> sums = fm_team_totals<fm_op_sum, WARPS>(sum, exchange, barrier);
   fm_barrier(barrier, 32 * WARPS);
-  fm_totals<K> largest = fm_team_spread<fm_op_max, WARPS>(most, exchange, barrier);
+  fm_totals<K> largest = fm_team_totals<fm_op_max, WARPS>(most, exchange, barrier);
   fm_barrier(0, 64);
 #pragma unroll
   for (int k = 0; k < K; k++) {
@@ -158,7 +158,7 @@ FM_ENTRY(smoke_tensor, smoke_args)
 extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(64, 1)
     smoke_cluster(const __grid_constant__ smoke_args a) {
   unsigned long long *ring = (unsigned long long *)fm_shared();
-  float *shared = (float *)fm_shared() + 64, *exchange = shared + 1024, *partials = exchange + 64;
+  float *shared = (float *)fm_shared() + 64, *exchange = shared + 1024;
   int t = fm_thread();
   if (t == 0) {
     fm_ring_init(ring, 1);
@@ -178,9 +178,9 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(64, 1)
   for (int k = 0; k < 3; k++) most[k] = shared[64 * k + t];
   fm_ring_arrive(ring + 1);
   fm_ring_wait(ring + 1, 0);
-  fm_totals<9> sums = fm_cluster_spread<fm_op_sum, 2, 2>(sum, exchange, partials, 1);
+  fm_totals<9> sums = fm_cluster_totals<fm_op_sum, 2, 2>(sum, exchange, 1);
   fm_cluster_barrier();
-  fm_totals<3> largest = fm_cluster_spread<fm_op_max, 2, 2>(most, exchange, partials, 1);
+  fm_totals<3> largest = fm_cluster_totals<fm_op_max, 2, 2>(most, exchange, 1);
   fm_cluster_store(shared + t, fm_cluster_rank() ^ 1, fm_total(sums, 8) + fm_total(largest, 2));
   fm_cluster_barrier();
   float *out = a.out + 1024 * fm_block();

@@ -503,7 +503,7 @@ static void test_whole_file(void **state) {
   assert_null(strstr(file.data, "#include"));
   assert_null(strstr(file.data, "double"));
   assert_null(strstr(end, "asm")); // PTX is in the device prelude, nowhere else
-  assert_non_null(strstr(end, "extern \"C\" __global__ void __launch_bounds__(448, 1)\nsite("));
+  assert_non_null(strstr(end, "extern \"C\" __global__ void __launch_bounds__(896, 1)\nsite("));
   assert_non_null(strstr(end, "\nsite_any("));
   assert_null(strstr(strstr(end, "\nsite_any("), "<16>")); // one element at a time
 }
