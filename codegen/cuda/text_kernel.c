@@ -154,19 +154,21 @@ static void print_sweep(text_printer *p, uint32_t number) {
 // Before the next row's sums, scalars and rows go where this one's are. Returns whether the team
 // met.
 static bool end_row(text_printer *p) {
-  bool meets = p->first_exchange >= 0 && p->first_exchange == p->last_exchange && !p->met_since;
-  bool scalars = false;
+  bool sums = p->first_exchange >= 0 && p->first_exchange == p->last_exchange && !p->met_since;
+  bool shared = false, scalars = false;
   for (uint32_t i = 0; i < p->kernel->sweeps.count; i++) {
     if (p->kernel->sweeps.data[i].phase != KIR_BODY) continue;
     stored stores = stores_of(p, &p->kernel->sweeps.data[i]);
-    meets |= stores.shared;
+    shared |= stores.shared;
     scalars |= stores.scalars;
   }
-  if (meets)
+  if (sums && p->split > 1)
+    text_line(p, text_top(p), "fm_cluster_barrier();");
+  else if (sums || shared)
     text_team_barrier(p);
   else if (scalars)
     text_line(p, text_top(p), "fm_warp_barrier();");
-  return meets;
+  return sums || shared;
 }
 
 static void group_barrier(text_printer *p) {
@@ -420,6 +422,7 @@ static void print_body(text_printer *p, const char *name, base_text *out) {
   if (staged) print_copies(p);
   text_open(p, "for (long long row = first; row < rows; row += step)");
   set_rows(p);
+  p->first_exchange = -1; // of a row
   if (staged) begin_staged_row(p);
   text_declare_row_registers(p);
   text_hold_sources(p);
