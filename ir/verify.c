@@ -290,11 +290,10 @@ static void check_result_axes(const verifier *v, const ir_node *node, uint64_t e
             BASE_FMT(extra));
 }
 
-// Ops without an answer over no element: rms_norm, softmax, logsumexp, mean and reduce_max.
+// Ops without an answer over no element: softmax, logsumexp, mean and reduce_max.
 static void check_not_empty(const verifier *v, const ir_node *node) {
   const ir_op_info *info = ir_op_get(node->op);
-  bool reduces = info->shape == IR_SHAPE_SAME || info->shape == IR_SHAPE_NORM ||
-                 info->shape == IR_SHAPE_REDUCE;
+  bool reduces = info->shape == IR_SHAPE_SAME || info->shape == IR_SHAPE_REDUCE;
   if (!reduces || (info->facts & IR_FACT_SUM)) return; // an empty sum is 0
   for (uint32_t i = 0; i < node->over_count; i++) {
     if (ir_axis_size(v->graph, node->over[i]) != 0) continue;

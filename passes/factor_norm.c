@@ -17,7 +17,15 @@
 
 ir_graph *pass_factor_norm(const ir_graph *graph, base_diag *diag);
 
+// Of no elements there is no mean, and nothing to scale.
+static ir_value expand_empty_norm(ir_graph *graph, const ir_node *node, const ir_value *operands) {
+  if (node->operand_count == 2)
+    return ir_build_binary(graph, IR_MUL, operands[0], operands[1], node->type.dtype);
+  return ir_build_unary(graph, IR_CAST, operands[0], node->type.dtype);
+}
+
 static ir_value expand_rms_norm(ir_graph *graph, const ir_node *node, const ir_value *operands) {
+  if (ir_axis_size(graph, node->over[0]) == 0) return expand_empty_norm(graph, node, operands);
   ir_value x = operands[0];
   ir_value square = ir_build_binary(graph, IR_MUL, x, x, IR_F32);
   ir_value mean = ir_build_over(graph, IR_MEAN, 1, &square, node->over[0], IR_F32);
