@@ -186,6 +186,8 @@ void text_update_running(text_printer *p, const kir_running *running, const text
 text_term text_load_argument(text_printer *p, ir_value value, const text_point *point);
 text_term text_load_place(text_printer *p, ir_value value, const text_point *point);
 void text_store_place(text_printer *p, ir_value value, const text_point *point, text_term term);
+// Is it a scalar that every thread works out and keeps?
+bool text_in_every_thread(const text_printer *p, ir_value value);
 // Do all stores of the value round it to its type?
 bool text_store_rounds(const text_printer *p, ir_value value);
 void text_store_argument(text_printer *p, ir_value value, const text_point *point, text_term term);
@@ -193,6 +195,8 @@ void text_store_argument(text_printer *p, ir_value value, const text_point *poin
 // ---- sweeps (text_sweep.c) ----------------------------------------------------------------------
 
 void text_sweep(text_printer *p, const kir_sweep *sweep);
+// A sweep without lanes (text_scalars.c).
+void text_scalars(text_printer *p, const kir_sweep *sweep);
 // Does a stepped kernel's launch end in this sweep?
 bool text_ends_launch(const text_printer *p, const kir_sweep *sweep);
 // Opens a loop over `count` indices from `base` on, which becomes the index itself where the base is

@@ -444,6 +444,11 @@ static bool is_packed(const text_printer *p, ir_value value) {
   return type_of(p, value)->dtype != IR_F32 && !kir_sweep_of(p->kernel, value.index)->single;
 }
 
+bool text_in_every_thread(const text_printer *p, ir_value value) {
+  const kir_value *info = &p->kernel->values[value.index];
+  return info->place == KIR_SCRATCH && info->residency == KIR_REGISTERS && !info->row;
+}
+
 bool text_store_rounds(const text_printer *p, ir_value value) {
   const kir_value *info = &p->kernel->values[value.index];
   bool place = info->place == KIR_SHARED || info->place == KIR_SCRATCH;
@@ -600,7 +605,7 @@ static const char *register_element(text_printer *p, ir_value value, const text_
 }
 
 static text_term load_registers(text_printer *p, ir_value value, const text_point *point) {
-  if (!p->kernel->values[value.index].row)
+  if (text_in_every_thread(p, value))
     return (text_term){p->place_names[value.index], false, false, p->row_scope};
   const char *element = register_element(p, value, point);
   uint32_t scope = text_top(p);
@@ -657,7 +662,7 @@ static const char *as_array(text_printer *p, text_term term) {
 
 static void store_registers(text_printer *p, ir_value value, const text_point *point,
                             text_term term) {
-  if (!p->kernel->values[value.index].row) {
+  if (text_in_every_thread(p, value)) {
     bool name = strspn(term.text, IDENTIFIER) == strlen(term.text);
     if (!name)
       text_line(p, p->row_scope, "const float %s = %s;", p->place_names[value.index], term.text);
