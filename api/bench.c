@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/session.h"
 #include "autotune/measure.h"
 
 enum { DEFAULT_ROWS = 1024 };
@@ -124,6 +125,17 @@ static fathom_status lay_out_all(api_call *call, bench_frame *frame, const ir_gr
   return status;
 }
 
+// The context's pool is what runs, beside it the ceiling's streams.
+static fathom_status share_pool(fathom_context *context, bench_frame *frame) {
+  frame->public_executor = (fathom_executor){.size = sizeof frame->public_executor};
+  if (frame->executable->kind == API_CUDA) return FATHOM_OK;
+  fathom_status status = api_context_pool(context, &frame->executor);
+  frame->public_executor.user = frame->executor.user;
+  frame->public_executor.concurrency = frame->executor.concurrency;
+  frame->public_executor.parallel_for = frame->executor.parallel_for;
+  return status;
+}
+
 static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph *graph) {
   fathom_status status = lay_out_all(call, frame, graph);
   rt_device *device = api_executable_device(frame->executable);
@@ -143,7 +155,7 @@ static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph 
   return frame->workspace != NULL ? FATHOM_OK : FATHOM_MEMORY;
 }
 
-// ---- measuring ----------------------------------------------------------------------------------
+// ---- runs ---------------------------------------------------------------------------------------
 
 static void run_once(void *user) {
   bench_frame *frame = user;
@@ -154,6 +166,69 @@ static void run_once(void *user) {
                                     frame->workspace_bytes, &frame->public_executor);
   if (frame->status == FATHOM_OK) frame->status = status;
 }
+
+// ---- timers -------------------------------------------------------------------------------------
+
+struct api_timer {
+  api_call *call;
+  bench_frame frame; // its tensors are for all
+};
+
+fathom_status api_timer_open(api_call *call, fathom_context *context, const ir_graph *graph,
+                             const fathom_executable *executable, int64_t rows, fathom_cache cache,
+                             api_timer **out) {
+  fathom_bench_options *options = base_new(&call->arena, fathom_bench_options);
+  *options = (fathom_bench_options){.size = sizeof *options, .dynamic_size = rows, .cache = cache};
+  api_timer *timer = *out = base_new(&call->arena, api_timer);
+  timer->call = call;
+  timer->frame = (bench_frame){.executable = executable, .options = options};
+  timer->frame.result.cache = cache;
+  fathom_status status = share_pool(context, &timer->frame);
+  return status == FATHOM_OK ? prepare(call, &timer->frame, graph) : status;
+}
+
+fathom_status api_timer_work(api_timer *timer, const fathom_executable *executable,
+                             tune_work *out) {
+  bench_frame *own = base_new(&timer->call->arena, bench_frame);
+  *own = timer->frame;
+  own->executable = executable;
+  size_t needed;
+  fathom_status status =
+      fathom_workspace_size(executable, own->args, own->count, &own->public_executor, &needed);
+  if (status != FATHOM_OK) return status;
+  if (needed > timer->frame.workspace_bytes) { // the larger one is for all that come later
+    void *memory = api_alloc_aligned(&timer->call->arena, needed);
+    timer->frame.workspace = api_device_mirror(timer->call, executable, memory, needed);
+    if (timer->frame.workspace == NULL) return FATHOM_MEMORY;
+    timer->frame.workspace_bytes = needed;
+    own->workspace = timer->frame.workspace;
+  }
+  own->workspace_bytes = needed;
+  run_once(own);
+  *out = (tune_work){run_once, own};
+  return own->status;
+}
+
+fathom_status api_timer_status(const tune_work *work) {
+  bench_frame *frame = work->user;
+  fathom_status status = frame->status;
+  frame->status = FATHOM_OK;
+  return status;
+}
+
+uint64_t api_timer_read_bytes(const api_timer *timer) {
+  return timer->frame.read_bytes;
+}
+
+uint64_t api_timer_written_bytes(const api_timer *timer) {
+  return timer->frame.written_bytes;
+}
+
+const rt_executor *api_timer_executor(const api_timer *timer) {
+  return &timer->frame.executor;
+}
+
+// ---- measuring ----------------------------------------------------------------------------------
 
 static base_status measure(api_call *call, bench_frame *frame, tune_comparison *measured) {
   double seconds = frame->options->seconds > 0 ? frame->options->seconds : default_seconds;
@@ -236,14 +311,8 @@ fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
   status = API_STRUCT_OUT(result, frame.result,
                           fathom_bench_result); // refused before two seconds of work
   if (status != FATHOM_OK) return status;
-  frame.public_executor = (fathom_executor){.size = sizeof frame.public_executor};
-  if (executable->kind != API_CUDA) {
-    status = api_context_pool(context, &frame.executor);
-    if (status != FATHOM_OK) return status;
-    frame.public_executor.user = frame.executor.user;
-    frame.public_executor.concurrency = frame.executor.concurrency;
-    frame.public_executor.parallel_for = frame.executor.parallel_for;
-  }
+  status = share_pool(context, &frame);
+  if (status != FATHOM_OK) return status;
   status = api_call_run(context, bench_body, &frame);
   return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_bench_result) : status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/session.h"
 #include "codegen/emulator/emulator.h"
 
 enum {
@@ -132,7 +133,7 @@ typedef struct place {
   size_t bytes;
 } place;
 
-typedef struct checker {
+typedef struct api_checker {
   api_call *call;
   const fathom_executable *executable;
   const fathom_check_options *options;
@@ -148,6 +149,11 @@ typedef struct checker {
   int chunk_axis;       // -1: all rows at once
   int64_t chunk_rows;
   uint32_t failures;
+  // Of a checker that stays: each result by the reference, and room for one that was found.
+  double **expected, *found;
+  size_t found_room;
+  double largest_logit;
+  size_t workspace_room;
 } checker;
 
 static bool make_place(checker *c, ir_value value, place *out) {
@@ -453,6 +459,91 @@ static fathom_status check_seed(checker *c, uint32_t seed) {
     if (options->report != NULL) options->report(options->user, &result);
   }
   return FATHOM_OK;
+}
+
+// ---- checkers that stay -------------------------------------------------------------------------
+
+// In a call of its own, so that what the reference needs goes with it.
+static fathom_status reference_body(api_call *call, void *opaque) {
+  checker *c = opaque;
+  double **values = base_new_array(&call->arena, double *, c->count);
+  for (uint32_t i = 0; i < c->count; i++) {
+    const rt_tensor *tensor = &c->places[i].tensor;
+    if (i >= c->param_count) {
+      values[i] = c->expected[i - c->param_count];
+      continue;
+    }
+    values[i] = alloc_values(&call->arena, tensor);
+    api_tensor_read(tensor, values[i]);
+  }
+  return (fathom_status)ir_interpret(c->graph, c->sizes, (const double *const *)values,
+                                     values + c->param_count, &c->largest_logit, &call->diag);
+}
+
+fathom_status api_checker_open(api_call *call, const ir_graph *graph,
+                               const fathom_executable *executable, int64_t rows, uint32_t seed,
+                               api_checker **out) {
+  static const fathom_check_options options = {.size = sizeof options};
+  checker *c = *out = base_new(&call->arena, checker);
+  *c = (checker){.call = call,
+                 .executable = executable,
+                 .options = &options,
+                 .graph = graph,
+                 .sizes = api_axis_sizes(&call->arena, graph, rows),
+                 .bounds = find_bounds(&call->arena, graph)};
+  fathom_status status = place_all(c);
+  if (status != FATHOM_OK) return status;
+  c->workspace_room = c->workspace_bytes;
+  fill_all(c, seed);
+  c->expected = base_new_array(&call->arena, double *, c->count - c->param_count);
+  for (uint32_t i = c->param_count; i < c->count; i++)
+    c->expected[i - c->param_count] = alloc_values(&call->arena, &c->places[i].tensor);
+  for (uint32_t i = c->param_count; i < c->count; i++)
+    if (c->found == NULL || api_tensor_count(&c->places[i].tensor) > c->found_room) {
+      c->found_room = api_tensor_count(&c->places[i].tensor);
+      c->found = alloc_values(&call->arena, &c->places[i].tensor);
+    }
+  return api_call_run(call->context, reference_body, c);
+}
+
+static fathom_status fit_workspace(checker *c) {
+  size_t needed;
+  fathom_status status = fathom_workspace_size(c->executable, c->args, c->count, NULL, &needed);
+  if (status != FATHOM_OK || needed <= c->workspace_room) {
+    c->workspace_bytes = needed;
+    return status;
+  }
+  c->workspace_room = needed;
+  return make_workspace(c);
+}
+
+fathom_status api_checker_run(api_checker *c, const fathom_executable *executable,
+                              const char **wrong) {
+  base_arena *arena = &c->call->arena;
+  *wrong = NULL;
+  c->executable = executable;
+  fathom_status status = fit_workspace(c);
+  for (uint32_t i = c->param_count; i < c->count; i++)
+    memset(c->places[i].memory, PATTERN, c->places[i].bytes);
+  if (status == FATHOM_OK) status = run_once(c, 0, NULL);
+  for (uint32_t i = c->param_count; i < c->count && status == FATHOM_OK && !*wrong; i++) {
+    const place *p = &c->places[i];
+    tally t = {.unseen = 0};
+    double bound = bound_of(p->node, c->bounds[c->graph->results.data[i - c->param_count].index],
+                            c->largest_logit);
+    if (bound > 0.0) t.unseen = (double)FLT_MIN;
+    api_tensor_read(&p->tensor, c->found);
+    compare(&t, p->node->type.dtype, api_tensor_count(&p->tensor), c->found,
+            c->expected[i - c->param_count]);
+    double error = error_of(&t);
+    if (!(error <= bound))
+      *wrong = base_str_format(arena, "%%%s has an error of %.2e, its bound is %.2e",
+                               p->node->name.data, error, bound)
+                   .data;
+    else if (!surroundings_intact(p))
+      *wrong = base_str_format(arena, "memory around %%%s was written", p->node->name.data).data;
+  }
+  return status;
 }
 
 // ---- fathom_check -------------------------------------------------------------------------------

@@ -97,6 +97,29 @@ base_status tune_time(tune_work work, double seconds, tune_timing *timing) {
   return status;
 }
 
+base_status tune_time_in_turns(const tune_work *works, uint32_t count, double seconds,
+                               tune_timing *timings) {
+  double end = tune_now() + seconds;
+  tune_samples *samples = calloc(count, sizeof *samples);
+  base_status status = samples ? BASE_OK : BASE_MEMORY;
+  for (uint32_t i = 0; i < count && status == BASE_OK; i++)
+    status = tune_samples_open(&samples[i], works[i], seconds / count);
+  if (status == BASE_OK) {
+    for (uint32_t turn = 0; turn < 3 || tune_now() < end; turn++) {
+      if (samples[0].count == TUNE_MAX_SAMPLES) break;
+      // Backwards every other time, so that nobody always follows the same one.
+      for (uint32_t i = 0; i < count; i++)
+        tune_samples_take(&samples[turn % 2 ? count - 1 - i : i]);
+    }
+    for (uint32_t i = 0; i < count; i++)
+      timings[i] = tune_samples_timing(&samples[i]);
+  }
+  for (uint32_t i = 0; i < count && samples; i++)
+    tune_samples_close(&samples[i]);
+  free(samples);
+  return status;
+}
+
 // ---- side by side -------------------------------------------------------------------------------
 
 enum { FINALISTS = 3 };                   // of at least eight candidates

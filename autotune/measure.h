@@ -31,6 +31,10 @@ typedef struct tune_timing {
 // least). BASE_MEMORY when there is no room for the samples.
 base_status tune_time(tune_work work, double seconds, tune_timing *timing);
 
+// Several pieces of work in turns, sample by sample, for about `seconds` in all.
+base_status tune_time_in_turns(const tune_work *works, uint32_t count, double seconds,
+                               tune_timing *timings);
+
 // ---- the ceiling --------------------------------------------------------------------------------
 
 enum { TUNE_MAX_STREAMS = 16 };

@@ -18,6 +18,13 @@ typedef struct cg_options {
   const char *cache_directory; // "" for none
 } cg_options;
 
+// What decides how fast a target's code is, besides the code: the machine it is for, and who compiles.
+typedef struct cg_identity {
+  const char *machine;  // of the cpu target: LLVM's name, lanes and a digest of all features
+  const char *compiler; // "LLVM 19.1.7", "NVRTC 13.0"
+  uint32_t lanes;       // of the cpu target: f32 lanes of the vectors that it uses by itself
+} cg_identity;
+
 // A compiled graph. Lives in its own memory; `release` frees it (and unloads the code).
 typedef struct cg_artefact {
   const rt_program *program;
@@ -42,9 +49,11 @@ typedef struct cg_target {
                const char *what, base_str *out, base_diag *diag);
   // Lines of `key: value` about this target (library version, CPU, features).
   void (*describe)(base_text *out);
+  // Strings in `arena`; false where the target cannot compile here.
+  bool (*identify)(base_arena *arena, cg_identity *out);
 } cg_target;
 
-enum { CG_ABI = 2 };
+enum { CG_ABI = 3 };
 
 // The cuda target, and that of the emulator: both make CUDA text.
 const cg_target *cg_cuda_target(void);

@@ -367,6 +367,68 @@ FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_grap
                                       const fathom_bench_options *options,
                                       fathom_bench_result *result);
 
+// ---- tuning -------------------------------------------------------------------------------------
+
+// What is tried next, as it goes. Strings are valid during the callback.
+typedef struct fathom_tune_progress {
+  size_t size;
+  uint32_t tried, failed, planned; // schedules; planned: as far as is known
+  double elapsed, budget;          // seconds; budget 0: none
+  double default_us, best_us;      // 0: not known yet
+  const char *best;                // schedule; "" while there is none
+  const char *last;                // schedule tried last
+  const char *outcome;             // of that: timed, refused, wrong, crashed, timeout, memory
+  const char *why;                 // of a failure, one line
+  int confirming;                  // the finalists are timed side by side
+} fathom_tune_progress;
+
+typedef struct fathom_tune_options {
+  size_t size;
+  int64_t dynamic_size; // size of unbound row axes; 0 means 1024
+  double seconds;       // budget; 0 means 60
+  uint32_t trials;      // budget of measurements; 0: none
+  uint64_t seed;        // the same seed tries the same schedules, given the same times
+  const char *strategy; // "halving" (NULL), "random" or "exhaustive"
+  fathom_cache cache;
+  // The program that candidates run in; NULL: fathom beside the library, in ../bin or its own folder.
+  const char *worker;
+  double trial_seconds; // how long one candidate may take; 0 means 20
+  uint64_t memory_mb;   // that a worker may address; 0 means 8192 more than it begins with
+  void (*progress)(void *user, const fathom_tune_progress *progress); // may be NULL
+  int (*stop)(
+      void *user); // asked between measurements: nonzero ends with the best so far; may be NULL
+  void *user;
+} fathom_tune_options;
+
+enum { FATHOM_SCHEDULE_ROOM = 512 };
+
+typedef struct fathom_tune_result {
+  size_t size;
+  char schedule[FATHOM_SCHEDULE_ROOM];         // the best
+  char default_schedule[FATHOM_SCHEDULE_ROOM]; // beside which it was timed
+  double median_us, default_us;                // of one run each, in turns in one process
+  double spread;
+  double tie_band;      // share within which times count as equal: then the simpler schedule wins
+  double of_ceiling;    // of the best; 0: not measured
+  double raw_schedules; // all combinations of the values in the table of knobs
+  uint32_t schedules;   // those that make different code for this kernel
+  uint32_t measurements, failures;
+  const char *end; // what ended the search: done, seconds, trials or stopped; a constant
+  double seconds;  // that it took
+} fathom_tune_result;
+
+// Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each
+// candidate is compiled, checked against the reference and timed in a worker process: one that crashes,
+// hangs, eats memory or gives wrong results costs only itself. The cpu target.
+FATHOM_API fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
+                                     const fathom_compile_options *compile,
+                                     const fathom_tune_options *options,
+                                     fathom_tune_result *result);
+
+// The other end: what the program `worker` does with its standard input (0) and output (1), when it is
+// started with the argument tune-worker. Returns when the input ends.
+FATHOM_API fathom_status fathom_tune_worker(int in, int out);
+
 // Version, targets, the CPU and GPUs, libraries found and missing, the cache folder: lines of
 // `key: value`.
 FATHOM_API fathom_status fathom_info(fathom_context *context, fathom_text *out);

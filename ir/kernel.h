@@ -30,7 +30,7 @@ typedef enum kir_machine { KIR_CPU, KIR_CUDA, KIR_MACHINE_COUNT } kir_machine;
 // Knobs that the machine has not are not looked at.
 typedef struct kir_schedule {
   kir_machine machine;
-#define KNOB(machines, name, low, high, initial, summary) int64_t name;
+#define KNOB(machines, name, low, high, initial, matters, tried, summary) int64_t name;
 #include "ir/schedule.def"
 #undef KNOB
 } kir_schedule;
@@ -44,6 +44,32 @@ bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *dia
 void kir_schedule_print(const kir_schedule *schedule, base_text *out);
 // One line a knob: name, range, default, summary.
 void kir_schedule_describe(base_text *out);
+
+// For which kernels a knob makes a difference. Tiles matter up to the size of the axis they cut.
+typedef enum kir_matters {
+  KIR_ALWAYS,
+  KIR_SOURCES,      // a tile of sources
+  KIR_QUERIES,      // a tile of queries or other outer indices
+  KIR_WITH_QUERIES, // a sum over the hidden axis for each of several queries
+  KIR_OVERLAPPED,   // a sweep of the next row that can share this row's loop
+  KIR_PAIRED,       // bf16 rows that can be read as pairs
+  KIR_TASKS,        // a tile of rows: more than one task for each thread
+  KIR_VECTORS,      // up to the CPU's own vectors
+} kir_matters;
+
+typedef struct kir_knob {
+  const char *name;
+  int64_t low, high, initial;
+  kir_matters matters;
+  const int64_t *tried; // by the tuner, ascending
+  uint32_t tried_count;
+  size_t offset; // in kir_schedule
+  const char *summary;
+} kir_knob;
+
+// The knobs of a machine, in the order of schedule.def; NULL past the end.
+const kir_knob *kir_knob_at(kir_machine machine, uint32_t index);
+int64_t *kir_knob_of(kir_schedule *schedule, const kir_knob *knob); // its value
 
 // ---- values -------------------------------------------------------------------------------------
 

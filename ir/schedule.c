@@ -7,22 +7,35 @@
 
 enum { CPU = 1u << KIR_CPU, CUDA = 1u << KIR_CUDA, BOTH = CPU | CUDA };
 
-static const struct {
+typedef struct entry {
   uint32_t machines;
-  const char *name;
-  int64_t low, high, initial;
-  size_t offset;
-  const char *summary;
-} knobs[] = {
-#define KNOB(machines, name, low, high, initial, summary)                                          \
-  {machines, #name, low, high, initial, offsetof(kir_schedule, name), summary},
+  kir_knob knob;
+} entry;
+
+#define TRIED(...)                                                                                 \
+  (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+
+static const entry knobs[] = {
+#define KNOB(machines, name, low, high, initial, matters, tried, summary)                          \
+  {machines,                                                                                       \
+   {#name, low, high, initial, KIR_##matters, tried, offsetof(kir_schedule, name), summary}},
 #include "ir/schedule.def"
 #undef KNOB
 };
 enum { KNOB_COUNT = sizeof knobs / sizeof knobs[0] };
 
+int64_t *kir_knob_of(kir_schedule *schedule, const kir_knob *knob) {
+  return (int64_t *)((char *)schedule + knob->offset);
+}
+
 static int64_t *knob_of(kir_schedule *schedule, size_t i) {
-  return (int64_t *)((char *)schedule + knobs[i].offset);
+  return kir_knob_of(schedule, &knobs[i].knob);
+}
+
+const kir_knob *kir_knob_at(kir_machine machine, uint32_t index) {
+  for (size_t i = 0; i < KNOB_COUNT; i++)
+    if ((knobs[i].machines >> machine & 1) && index-- == 0) return &knobs[i].knob;
+  return NULL;
 }
 
 static bool turns(const kir_schedule *schedule, size_t i) {
@@ -34,7 +47,7 @@ kir_schedule kir_schedule_default(kir_machine machine) {
   memset(&schedule, 0, sizeof schedule); // padding too: schedules are compared as bytes
   schedule.machine = machine;
   for (size_t i = 0; i < KNOB_COUNT; i++)
-    *knob_of(&schedule, i) = knobs[i].initial;
+    *knob_of(&schedule, i) = knobs[i].knob.initial;
   return schedule;
 }
 
@@ -42,7 +55,7 @@ static const char *const machine_names[] = {[KIR_CPU] = "cpu", [KIR_CUDA] = "cud
 
 static size_t find_knob(const kir_schedule *schedule, base_str name) {
   for (size_t i = 0; i < KNOB_COUNT; i++)
-    if (turns(schedule, i) && base_str_equal(name, base_str_from(knobs[i].name))) return i;
+    if (turns(schedule, i) && base_str_equal(name, base_str_from(knobs[i].knob.name))) return i;
   return KNOB_COUNT;
 }
 
@@ -52,8 +65,8 @@ static void unknown_knob(const kir_schedule *schedule, base_str name, base_diag 
   size_t count = 0;
   for (size_t i = 0; i < KNOB_COUNT; i++) {
     if (!turns(schedule, i)) continue;
-    names[count++] = knobs[i].name;
-    base_text_printf(&list, "%s%s", count > 1 ? ", " : "", knobs[i].name);
+    names[count++] = knobs[i].knob.name;
+    base_text_printf(&list, "%s%s", count > 1 ? ", " : "", knobs[i].knob.name);
   }
   base_error(diag, (base_loc){0}, "unknown schedule knob '%.*s' for %s", BASE_FMT(name),
              machine_names[schedule->machine]);
@@ -82,14 +95,15 @@ static bool parse_one(base_str item, bool *given, kir_schedule *schedule, base_d
   bool digits = number.length > 0 && strspn(number.data, "0123456789") == number.length;
   errno = 0;
   long long value = digits ? strtoll(number.data, NULL, 10) : -1;
-  if (errno || value < knobs[i].low || value > knobs[i].high) {
-    base_error(diag, (base_loc){0}, "schedule knob %s cannot be '%s'", knobs[i].name, number.data);
-    base_hint(diag, "%s is an integer from %lld to %lld: %s", knobs[i].name,
-              (long long)knobs[i].low, (long long)knobs[i].high, knobs[i].summary);
+  if (errno || value < knobs[i].knob.low || value > knobs[i].knob.high) {
+    base_error(diag, (base_loc){0}, "schedule knob %s cannot be '%s'", knobs[i].knob.name,
+               number.data);
+    base_hint(diag, "%s is an integer from %lld to %lld: %s", knobs[i].knob.name,
+              (long long)knobs[i].knob.low, (long long)knobs[i].knob.high, knobs[i].knob.summary);
     return false;
   }
   if (given[i]) {
-    base_error(diag, (base_loc){0}, "schedule knob %s is given twice", knobs[i].name);
+    base_error(diag, (base_loc){0}, "schedule knob %s is given twice", knobs[i].knob.name);
     base_hint(diag, "keep one of the two");
     return false;
   }
@@ -146,7 +160,7 @@ void kir_schedule_print(const kir_schedule *schedule, base_text *out) {
   const char *comma = "";
   for (size_t i = 0; i < KNOB_COUNT; i++) {
     if (!turns(schedule, i)) continue;
-    base_text_printf(out, "%s%s=%lld", comma, knobs[i].name,
+    base_text_printf(out, "%s%s=%lld", comma, knobs[i].knob.name,
                      (long long)*knob_of((kir_schedule *)schedule, i));
     comma = ",";
   }
@@ -157,8 +171,8 @@ void kir_schedule_describe(base_text *out) {
     base_text_printf(out, "%s%s:\n", machine ? "\n" : "", machine_names[machine]);
     for (size_t i = 0; i < KNOB_COUNT; i++)
       if (knobs[i].machines >> machine & 1)
-        base_text_printf(out, "  %-12s %lld..%lld (default %lld)  %s\n", knobs[i].name,
-                         (long long)knobs[i].low, (long long)knobs[i].high,
-                         (long long)knobs[i].initial, knobs[i].summary);
+        base_text_printf(out, "  %-12s %lld..%lld (default %lld)  %s\n", knobs[i].knob.name,
+                         (long long)knobs[i].knob.low, (long long)knobs[i].knob.high,
+                         (long long)knobs[i].knob.initial, knobs[i].knob.summary);
   }
 }

@@ -32,9 +32,17 @@ typedef struct cli_command {
   int (*run)(const struct cli_options *options);
 } cli_command;
 
-enum { CLI_OPT = 1, CLI_COMPILE = 2, CLI_RUN = 4, CLI_CHECK = 8, CLI_BENCH = 16, CLI_INFO = 32 };
+enum {
+  CLI_OPT = 1,
+  CLI_COMPILE = 2,
+  CLI_RUN = 4,
+  CLI_CHECK = 8,
+  CLI_BENCH = 16,
+  CLI_TUNE = 32,
+  CLI_INFO = 64,
+};
 
-extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_info;
+extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_tune, cli_info;
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -56,10 +64,10 @@ enum { CLI_EMPTY = -1 }; // a --size of 0
 typedef struct cli_options {
   const cli_command *command;
   const char *file; // "-" is standard input
-  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache;
+  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy;
   cli_pairs set, in, out;
-  int64_t threads, seeds, size, misalign;
-  double seconds;
+  int64_t threads, seeds, size, misalign, trials, seed;
+  double seconds, budget;
   bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize;
 } cli_options;
 

@@ -14,7 +14,7 @@ typedef enum option_kind {
   TEXT,    // const char *
   COUNT,   // int64_t >= minimum
   EXTENT,  // the same, and a 0 that is given becomes CLI_EMPTY
-  SECONDS, // double > 0
+  SECONDS, // double > 0, with or without an s; or minutes with an m
   NAMES,   // cli_pairs of NAME=TEXT, repeatable
   SIZES,   // cli_pairs of NAME=INT >= 0, repeatable
 } option_kind;
@@ -30,8 +30,8 @@ typedef struct option {
 } option;
 
 enum {
-  FILES = CLI_OPT | CLI_COMPILE | CLI_RUN | CLI_CHECK | CLI_BENCH,
   CODE = CLI_COMPILE | CLI_RUN | CLI_CHECK | CLI_BENCH,
+  FILES = CLI_OPT | CODE | CLI_TUNE,
 };
 #define AT(member) offsetof(cli_options, member)
 
@@ -79,8 +79,17 @@ static const option table[] = {
      "sets of random inputs (default: 3)"},
     {"--size", "N", CLI_CHECK, EXTENT, AT(size), 0, INT64_MAX,
      "the size of every dynamic axis (default: 67)"},
-    {"--size", "N", CLI_BENCH, COUNT, AT(size), 1, INT64_MAX,
+    {"--size", "N", CLI_BENCH | CLI_TUNE, COUNT, AT(size), 1, INT64_MAX,
      "the size of every dynamic axis (default: 1024)"},
+    {"--target", "TARGET", CLI_TUNE, TEXT, AT(target), 0, 0, "what to tune for (default: cpu)"},
+    {"--budget", "TIME", CLI_TUNE, SECONDS, AT(budget), 0, 0,
+     "how long to search, as 90s or 2m (default: 60s)"},
+    {"--trials", "K", CLI_TUNE, COUNT, AT(trials), 1, UINT32_MAX,
+     "at most so many measurements (default: no limit)"},
+    {"--seed", "N", CLI_TUNE, COUNT, AT(seed), 0, INT64_MAX,
+     "another one tries other schedules (default: 0)"},
+    {"--strategy", "NAME", CLI_TUNE, TEXT, AT(strategy), 0, 0,
+     "halving (default): many schedules shortly, the best ones\nlonger; random; exhaustive"},
     {"--misalign", "K", CLI_CHECK, COUNT, AT(misalign), 0, UINT32_MAX,
      "start every tensor K elements past a 64-byte boundary\n(default: 0)"},
     {"--strided", NULL, CLI_CHECK, FLAG, AT(strided), 0, 0,
@@ -89,7 +98,7 @@ static const option table[] = {
      "about how long to measure (default: 2)"},
     {"--cache", "STATE", CLI_BENCH, TEXT, AT(cache), 0, 0,
      "what runs find in the GPU's level 2 cache: cold (default on\ncuda) or warm"},
-    {"--threads", "K", CODE & ~CLI_COMPILE, COUNT, AT(threads), 1, 65536,
+    {"--threads", "K", (CODE & ~CLI_COMPILE) | CLI_TUNE, COUNT, AT(threads), 1, 65536,
      "threads to use (default: one for each core);\nthe cpu target only"},
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,
      "cuda-emu: kernels with AddressSanitizer, whose runtime the\nprogram must have: "
@@ -185,7 +194,10 @@ static int set_seconds(const cli_command *command, const option *row, const char
                        double *out) {
   char *end;
   *out = strtod(value, &end);
-  if (end != value && *end == '\0' && isfinite(*out) && *out > 0) return CLI_SUCCESS;
+  bool number = end != value && isfinite(*out) && *out > 0;
+  if (number && strcmp(end, "m") == 0) *out *= 60;
+  if (number && (*end == '\0' || strcmp(end, "s") == 0 || strcmp(end, "m") == 0))
+    return CLI_SUCCESS;
   return cli_misuse(command, "%s needs a number of seconds above 0, not '%s'", row->name, value);
 }
 

@@ -143,8 +143,22 @@ static void describe(base_text *out) {
                      BASE_FMT(cuda_nvrtc_archs(out->arena, nvrtc)));
 }
 
-static const cg_target cuda_target = {
-    .name = "cuda", .abi = CG_ABI, .compile = compile, .emit = emit, .describe = describe};
+static bool identify(base_arena *arena, cg_identity *out) {
+  base_str why;
+  const cuda_nvrtc *nvrtc = cuda_nvrtc_open(arena, &why);
+  if (!nvrtc) return false;
+  *out = (cg_identity){.machine = "",
+                       .compiler =
+                           base_str_format(arena, "NVRTC %u.%u", nvrtc->major, nvrtc->minor).data};
+  return true;
+}
+
+static const cg_target cuda_target = {.name = "cuda",
+                                      .abi = CG_ABI,
+                                      .compile = compile,
+                                      .emit = emit,
+                                      .describe = describe,
+                                      .identify = identify};
 
 const cg_target *cg_cuda_target(void) {
   return &cuda_target;

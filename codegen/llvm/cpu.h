@@ -25,6 +25,7 @@ typedef struct cpu_machine {
 void cpu_machine_start(void); // once, before the others
 bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, base_diag *diag);
 void cpu_machine_describe(base_text *out);
+bool cpu_machine_identify(base_arena *arena, cg_identity *out); // of the host
 
 // ---- modules (module.c) -------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ static const cg_target cpu_target = {.name = "cpu",
                                      .abi = CG_ABI,
                                      .compile = compile,
                                      .emit = emit,
-                                     .describe = cpu_machine_describe};
+                                     .describe = cpu_machine_describe,
+                                     .identify = cpu_machine_identify};
 
 // The loader calls this once in a process, before anything else: LLVM's registries are set up here.
 __attribute__((visibility("default"))) const cg_target *fathom_cpu_target(void) {

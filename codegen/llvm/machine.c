@@ -117,3 +117,22 @@ void cpu_machine_describe(base_text *out) {
   base_text_printf(out, "llvm cpu: %s (%s), %u f32 lanes\n", machine.cpu, machine.triple,
                    machine.width);
 }
+
+bool cpu_machine_identify(base_arena *arena, cg_identity *out) {
+  base_diag diag;
+  base_diag_init(&diag, arena, BASE_STR(""), BASE_STR(""));
+  cpu_machine machine;
+  if (!cpu_machine_open(arena, "host", &machine, &diag)) return false;
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  base_str digest =
+      base_hash_hex(arena, base_hash_bytes(machine.features, strlen(machine.features)));
+  *out = (cg_identity){
+      .machine = base_str_format(arena, "%s, %u lanes, features %.8s", machine.cpu, machine.width,
+                                 digest.data)
+                     .data,
+      .compiler = base_str_format(arena, "LLVM %u.%u.%u", major, minor, patch).data,
+      .lanes = machine.width,
+  };
+  return true;
+}

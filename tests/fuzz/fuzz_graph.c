@@ -50,7 +50,8 @@ static const struct {
   const char *name;
   int64_t low, high, initial;
 } knobs[] = {
-#define KNOB(machines, name, low, high, initial, summary) {machines, #name, low, high, initial},
+#define KNOB(machines, name, low, high, initial, matters, tried, summary)                          \
+  {machines, #name, low, high, initial},
 #include "ir/schedule.def"
 #undef KNOB
 };

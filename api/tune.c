@@ -1,0 +1,264 @@
+// tune: the search for the fastest schedule, from a graph to what is found.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "autotune/measure_worker.h"
+#include "passes/passes.h"
+
+enum { DEFAULT_ROWS = 1024, CHECK_ROWS = 37, MEMORY_MB = 8192 };
+static const double default_seconds = 60, default_trial_seconds = 20, ceiling_seconds = 1;
+
+typedef struct tune_frame {
+  const fathom_graph *graph;
+  const fathom_compile_options *compile;
+  fathom_tune_options options;
+  fathom_tune_result result;
+  api_call *call;
+  uint32_t threads;
+} tune_frame;
+
+// ---- the worker's program -----------------------------------------------------------------------
+
+static bool is_program(const char *path) {
+  return access(path, X_OK) == 0;
+}
+
+// fathom beside this library: ../bin of an installation or a build, or its own folder.
+static const char *find_worker(api_call *call, const fathom_tune_options *options) {
+  if (options->worker != NULL) return options->worker;
+  Dl_info library;
+  static const char here; // any address in the library
+  if (dladdr(&here, &library) != 0 && library.dli_fname != NULL) {
+    const char *slash = strrchr(library.dli_fname, '/');
+    int length = slash != NULL ? (int)(slash - library.dli_fname) : 1;
+    const char *folder = slash != NULL ? library.dli_fname : ".";
+    static const char *const places[] = {"/../bin/fathom", "/fathom"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+      const char *path = base_str_format(&call->arena, "%.*s%s", length, folder, places[i]).data;
+      if (is_program(path)) return path;
+    }
+  }
+  base_error_status(&call->diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "the fathom program, in which candidates run, is not beside the library");
+  base_hint(&call->diag, "install it, or name it in fathom_tune_options.worker");
+  return NULL;
+}
+
+// ---- the job ------------------------------------------------------------------------------------
+
+// Address space that the process has now, in megabytes; a sanitizer reserves terabytes.
+static uint64_t mapped_mb(void) {
+  unsigned long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (file == NULL) return 0;
+  if (fscanf(file, "%llu", &pages) != 1) pages = 0;
+  fclose(file);
+  return pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
+}
+
+static base_str make_job(api_call *call, const tune_frame *frame, const ir_graph *graph,
+                         const char *target) {
+  const fathom_tune_options *options = &frame->options;
+  base_text text = {.arena = &call->arena}, job = {.arena = &call->arena};
+  ir_print(graph, &text);
+  int64_t rows = options->dynamic_size;
+  uint64_t memory = options->memory_mb != 0 ? options->memory_mb : MEMORY_MB + mapped_mb();
+  base_text_printf(&job, "target %s\ngraph %.*s\n", target, BASE_FMT(graph->name));
+  base_text_printf(&job, "rows %lld\ncheck-rows %lld\nthreads %u\n", (long long)rows,
+                   (long long)(rows < CHECK_ROWS ? rows : CHECK_ROWS), frame->threads);
+  base_text_printf(&job, "memory %llu\ncold %d\n", (unsigned long long)memory,
+                   options->cache == FATHOM_CACHE_COLD);
+  if (call->context->cache_directory[0])
+    base_text_printf(&job, "cache-directory %s\n", call->context->cache_directory);
+  base_text_printf(&job, "text %zu\n", text.length);
+  base_text_append(&job, text.data, text.length);
+  return base_text_str(&job);
+}
+
+// ---- progress -----------------------------------------------------------------------------------
+
+static const char *print_schedule(base_arena *arena, const kir_schedule *schedule) {
+  base_text text = {.arena = arena};
+  if (schedule) kir_schedule_print(schedule, &text);
+  return text.length ? text.data : "";
+}
+
+static void report_progress(void *user, const tune_progress *known) {
+  tune_frame *frame = user;
+  if (frame->options.progress == NULL) return;
+  base_arena *arena = &frame->call->arena;
+  const tune_finding *last = known->last_finding;
+  fathom_tune_progress progress = {
+      .size = sizeof progress,
+      .tried = known->tried,
+      .failed = known->failed,
+      .planned = known->planned,
+      .elapsed = known->elapsed,
+      .budget = known->budget_seconds,
+      .default_us = known->initial_seconds * 1e6,
+      .best_us = known->best_seconds * 1e6,
+      .best = print_schedule(arena, known->best),
+      .last = print_schedule(arena, known->last),
+      .outcome = last ? tune_outcome_name(last->outcome) : "",
+      .why = last && last->why ? last->why : "",
+      .confirming = known->confirming,
+  };
+  frame->options.progress(frame->options.user, &progress);
+}
+
+static bool ask_stop(void *user) {
+  const tune_frame *frame = user;
+  return frame->options.stop != NULL && frame->options.stop(frame->options.user) != 0;
+}
+
+// ---- tuning -------------------------------------------------------------------------------------
+
+static void copy_schedule(api_call *call, const kir_schedule *schedule,
+                          char to[FATHOM_SCHEDULE_ROOM]) {
+  const char *text = print_schedule(&call->arena, schedule);
+  size_t length = strlen(text);
+  memcpy(to, text, length < FATHOM_SCHEDULE_ROOM ? length + 1 : 0);
+}
+
+static const tune_space *make_space(api_call *call, tune_frame *frame, const ir_graph *fused,
+                                    const cg_identity *identity) {
+  tune_subject subject = {
+      .graph = fused,
+      .machine = KIR_CPU,
+      .rows = frame->options.dynamic_size,
+      .threads = frame->threads,
+      .lanes = identity->lanes,
+      .initial = pass_default_schedule(fused, 0),
+  };
+  return tune_space_create(&call->arena, &subject, &call->diag);
+}
+
+static const char *const ends[] = {[TUNE_END_DONE] = "done",
+                                   [TUNE_END_SECONDS] = "seconds",
+                                   [TUNE_END_TRIALS] = "trials",
+                                   [TUNE_END_STOPPED] = "stopped"};
+
+static bool search(api_call *call, tune_frame *frame, const tune_space *space,
+                   const tune_bench_options *bench_options, const tune_strategy *strategy) {
+  tune_bench bench;
+  tune_bench_open(&bench, &call->arena, space, bench_options);
+  base_defer(&call->arena, (void (*)(void *))tune_bench_close, &bench);
+  tune_measurer measurer = tune_bench_measurer(&bench);
+  tune_search_options options = {.strategy = strategy,
+                                 .seed = frame->options.seed,
+                                 .seconds = frame->options.seconds,
+                                 .trials = frame->options.trials,
+                                 .stop = ask_stop,
+                                 .progress = report_progress,
+                                 .user = frame};
+  tune_search_result found;
+  const tune_finding *findings;
+  bool good =
+      tune_search_run(&call->arena, space, &measurer, &options, &found, &findings, &call->diag);
+  double share = 0, gb_s = 0;
+  if (good)
+    good = tune_bench_ceiling(&bench, found.best, ceiling_seconds, &share, &gb_s, &call->diag);
+  if (good)
+    frame->result = (fathom_tune_result){
+        .median_us = found.best_finding.seconds * 1e6,
+        .default_us = found.initial_finding.seconds * 1e6,
+        .spread = found.best_finding.spread,
+        .tie_band = found.tie_band,
+        .of_ceiling = share,
+        .raw_schedules = space->raw,
+        .schedules = space->count,
+        .measurements = found.measurements,
+        .failures = found.failures,
+        .end = ends[found.end],
+        .seconds = found.elapsed,
+    };
+  if (good) {
+    copy_schedule(call, &space->schedules[found.best], frame->result.schedule);
+    copy_schedule(call, &space->schedules[0], frame->result.default_schedule);
+  }
+  tune_bench_close(&bench);
+  return good;
+}
+
+static bool fuses_to_one(api_call *call, const ir_graph *fused) {
+  uint32_t count = pass_kernel_count(fused);
+  if (count == 1) return true;
+  base_error_status(&call->diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "graph @%.*s fuses to %u kernels, and only graphs of one kernel can be tuned",
+                    BASE_FMT(fused->name), count);
+  return false;
+}
+
+static const tune_strategy *choose_strategy(api_call *call, const char *name) {
+  const tune_strategy *strategy = tune_strategy_find(base_str_from(name ? name : "halving"));
+  if (strategy) return strategy;
+  base_text list = {.arena = &call->arena};
+  for (uint32_t i = 0; tune_strategy_at(i); i++)
+    base_text_printf(&list, "%s%s", i ? ", " : "", tune_strategy_at(i)->name);
+  base_error(&call->diag, (base_loc){0}, "unknown strategy '%s'", name);
+  base_hint(&call->diag, "the strategies are %s", list.data);
+  return NULL;
+}
+
+static fathom_status tune_body(api_call *call, void *opaque) {
+  tune_frame *frame = opaque;
+  frame->call = call;
+  api_request request;
+  if (!api_request_read(call, frame->compile, &request)) return FATHOM_INVALID;
+  if (request.kind != API_CPU) {
+    base_error_status(&call->diag, BASE_UNSUPPORTED, (base_loc){0},
+                      "the %s target cannot be tuned here", api_targets[request.kind].name);
+    base_hint(&call->diag, "tune for the cpu target");
+    return FATHOM_UNSUPPORTED;
+  }
+  if (request.cg.schedule[0]) {
+    base_error(&call->diag, (base_loc){0}, "a schedule is given, so there is nothing to tune");
+    return FATHOM_INVALID;
+  }
+  rt_executor executor;
+  fathom_status status = api_context_pool(call->context, &executor);
+  if (status != FATHOM_OK) return status;
+  frame->threads = executor.concurrency;
+  const tune_strategy *strategy = choose_strategy(call, frame->options.strategy);
+  const char *worker = find_worker(call, &frame->options);
+  const cg_target *target = api_codegen(call, request.kind);
+  ir_graph *fused = api_lower(call, frame->graph, &request);
+  cg_identity identity;
+  if (!strategy || !worker || !target || !fused || !fuses_to_one(call, fused) ||
+      !target->identify(&call->arena, &identity))
+    return FATHOM_UNSUPPORTED;
+  const tune_space *space = make_space(call, frame, fused, &identity);
+  if (!space) return FATHOM_UNSUPPORTED;
+  const char *const arguments[] = {worker, "tune-worker", NULL};
+  tune_bench_options bench = {
+      .arguments = arguments,
+      .job = make_job(call, frame, api_graph_open(call, frame->graph), "cpu"),
+      .trial_seconds = frame->options.trial_seconds,
+  };
+  return search(call, frame, space, &bench, strategy) ? FATHOM_OK : FATHOM_INTERNAL;
+}
+
+fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
+                          const fathom_compile_options *compile, const fathom_tune_options *given,
+                          fathom_tune_result *result) {
+  api_error_clear();
+  API_REQUIRE(context);
+  API_REQUIRE(graph);
+  API_REQUIRE(result);
+  tune_frame frame = {.graph = graph, .compile = compile};
+  fathom_status status = API_STRUCT_IN(frame.options, given, fathom_tune_options);
+  if (status == FATHOM_OK) status = API_STRUCT_OUT(result, frame.result, fathom_tune_result);
+  if (status != FATHOM_OK) return status;
+  fathom_tune_options *options = &frame.options;
+  if (options->dynamic_size < 0 || !(options->seconds >= 0) || !(options->trial_seconds >= 0))
+    return api_fail(FATHOM_INVALID,
+                    "'dynamic_size', 'seconds' and 'trial_seconds' must be 0 or more");
+  if (options->dynamic_size == 0) options->dynamic_size = DEFAULT_ROWS;
+  if (options->seconds == 0) options->seconds = default_seconds;
+  if (options->trial_seconds == 0) options->trial_seconds = default_trial_seconds;
+  status = api_call_run(context, tune_body, &frame);
+  return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_tune_result) : status;
+}

@@ -1,0 +1,218 @@
+// Measuring candidates in a worker process.
+//
+// Each is timed in turns with the default schedule, and its time is told as if the default took what
+// it took first: then candidates that were timed minutes apart, at other clocks and beside other
+// neighbours, can be compared.
+#include "autotune/measure_worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  INITIAL = 0,   // the number under which the worker keeps the default schedule
+  CANDIDATE = 1, // and the one that is measured
+};
+static const double start_seconds = 30;     // for the worker to say that it is ready
+static const double shortest_timing = 0.03; // at level 0
+static const double calls_timed = 6;        // at level 0, of both together, at least
+
+void tune_bench_open(tune_bench *bench, base_arena *arena, const tune_space *space,
+                     const tune_bench_options *options) {
+  *bench = (tune_bench){.arena = arena, .space = space, .options = *options};
+}
+
+void tune_bench_close(tune_bench *bench) {
+  tune_worker_stop(&bench->worker);
+}
+
+// ---- talking ------------------------------------------------------------------------------------
+
+// How an exchange went: `answer` is the line when it was answered, else the outcome says what became
+// of the worker.
+typedef struct exchange {
+  bool answered;
+  tune_outcome outcome;
+  base_str text; // the answer, or why there is none
+} exchange;
+
+static exchange finish(tune_answer answer, base_str line, base_str why) {
+  if (answer == TUNE_ANSWERED) return (exchange){.answered = true, .text = line};
+  return (exchange){.outcome = answer == TUNE_DIED ? TUNE_CRASHED : TUNE_TIMEOUT, .text = why};
+}
+
+static exchange ask(tune_bench *bench, base_str request, double seconds) {
+  base_str line = {0}, why = {0};
+  return finish(tune_worker_ask(&bench->worker, request.data, request.length, seconds, bench->arena,
+                                &line, &why),
+                line, why);
+}
+
+static exchange next_line(tune_bench *bench, double seconds) {
+  base_str line = {0}, why = {0};
+  return finish(tune_worker_read(&bench->worker, seconds, bench->arena, &line, &why), line, why);
+}
+
+static base_str schedule_text(tune_bench *bench, uint32_t schedule) {
+  base_text text = {.arena = bench->arena};
+  kir_schedule_print(&bench->space->schedules[schedule], &text);
+  return base_text_str(&text);
+}
+
+static const struct {
+  const char *word;
+  tune_outcome outcome;
+} outcomes[] = {{"refused", TUNE_REFUSED}, {"wrong", TUNE_WRONG}, {"memory", TUNE_MEMORY}};
+
+// Compiles and checks a schedule under a number. True: it can be timed.
+static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
+                         tune_finding *finding) {
+  base_str text = schedule_text(bench, schedule);
+  base_str request = base_str_format(bench->arena, "try %u %.*s\n", number, BASE_FMT(text));
+  exchange answer = ask(bench, request, bench->options.trial_seconds);
+  finding->outcome = answer.outcome;
+  finding->why = answer.text.data;
+  if (!answer.answered) return false;
+  if (strcmp(answer.text.data, "ok") == 0) {
+    finding->outcome = TUNE_TIMED;
+    finding->why = NULL;
+    return true;
+  }
+  finding->outcome = TUNE_REFUSED;
+  for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
+    size_t length = strlen(outcomes[i].word);
+    if (strncmp(answer.text.data, outcomes[i].word, length) != 0) continue;
+    finding->outcome = outcomes[i].outcome;
+    finding->why = answer.text.data + length + (answer.text.data[length] == ' ');
+  }
+  return false;
+}
+
+// Times what is under the numbers, in turns.
+static bool time_numbers(tune_bench *bench, const uint32_t *numbers, uint32_t count, double seconds,
+                         tune_finding *findings) {
+  base_text request = {.arena = bench->arena};
+  base_text_printf(&request, "time %.6f", seconds);
+  for (uint32_t i = 0; i < count; i++)
+    base_text_printf(&request, " %u", numbers[i]);
+  base_text_printf(&request, "\n");
+  double limit = bench->options.trial_seconds + 4 * seconds;
+  for (uint32_t i = 0; i < count; i++) {
+    exchange answer = i == 0 ? ask(bench, base_text_str(&request), limit) : next_line(bench, limit);
+    double median = 0, minimum = 0, spread = 0;
+    bool timed = answer.answered &&
+                 sscanf(answer.text.data, "timed %lf %lf %lf", &median, &minimum, &spread) == 3 &&
+                 median > 0;
+    findings[i] = (tune_finding){.outcome = TUNE_TIMED, .seconds = median, .spread = spread};
+    if (timed) continue;
+    findings[count - 1] = (tune_finding){.outcome = answer.answered ? TUNE_CRASHED : answer.outcome,
+                                         .why = answer.text.data};
+    return false;
+  }
+  return true;
+}
+
+// ---- the worker ---------------------------------------------------------------------------------
+
+// A worker that holds the default schedule. False: see diag; the tuner cannot go on without.
+static bool have_worker(tune_bench *bench, base_diag *diag) {
+  if (bench->worker.process > 0) return true;
+  base_str why = {0};
+  bench->restarts++;
+  if (!tune_worker_start(&bench->worker, bench->options.arguments, bench->arena, &why)) {
+    base_error_status(diag, BASE_IO, (base_loc){0}, "%.*s", BASE_FMT(why));
+    base_hint(diag, "the tuner measures in another process, which runs the fathom program");
+    return false;
+  }
+  exchange answer = ask(bench, bench->options.job, start_seconds);
+  tune_finding finding = {.why = answer.text.data};
+  if (answer.answered && strcmp(answer.text.data, "ready") == 0 &&
+      try_schedule(bench, INITIAL, 0, &finding))
+    return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "the default schedule cannot be measured: %s", finding.why ? finding.why : "");
+  tune_worker_stop(&bench->worker);
+  return false;
+}
+
+// ---- the measurer -------------------------------------------------------------------------------
+
+static double seconds_at(const tune_bench *bench, uint32_t level) {
+  double least = fmax(shortest_timing, calls_timed * bench->initial_seconds);
+  return ldexp(least, (int)level);
+}
+
+static bool time_initial(tune_bench *bench, uint32_t level, tune_finding *finding) {
+  uint32_t number = INITIAL;
+  if (!time_numbers(bench, &number, 1, seconds_at(bench, level), finding)) return false;
+  if (bench->initial_seconds == 0) bench->initial_seconds = finding->seconds;
+  finding->seconds = bench->initial_seconds;
+  return true;
+}
+
+static bool measure(void *user, const tune_request *request, tune_finding *finding,
+                    base_diag *diag) {
+  tune_bench *bench = user;
+  const uint32_t pair[2] = {INITIAL, CANDIDATE};
+  tune_finding both[2];
+  if (!have_worker(bench, diag)) return false;
+  if (bench->initial_seconds == 0 || request->schedule == 0) {
+    bool timed = time_initial(bench, request->level, finding);
+    if (request->schedule == 0) return true;
+    if (!timed) {
+      base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                        "the default schedule cannot be timed: %s", finding->why);
+      return false;
+    }
+  }
+  if (!try_schedule(bench, CANDIDATE, request->schedule, finding)) return true;
+  if (!time_numbers(bench, pair, 2, seconds_at(bench, request->level), both)) {
+    *finding = both[1];
+    return true;
+  }
+  *finding = both[1];
+  finding->seconds = bench->initial_seconds * both[1].seconds / both[0].seconds;
+  return true;
+}
+
+static bool confirm(void *user, const uint32_t *schedules, uint32_t count, double seconds,
+                    tune_finding *findings, base_diag *diag) {
+  enum { MOST = 8 };
+  tune_bench *bench = user;
+  uint32_t numbers[MOST] = {0}, which[MOST], good = 0;
+  tune_finding timed[MOST];
+  for (uint32_t i = 0; i < count && i < MOST; i++) {
+    if (!have_worker(bench, diag)) return false;
+    findings[i] = (tune_finding){.outcome = TUNE_TIMED};
+    if (!try_schedule(bench, i, schedules[i], &findings[i])) continue;
+    numbers[good] = i;
+    which[good++] = i;
+  }
+  if (good > 0 && bench->worker.process > 0 && time_numbers(bench, numbers, good, seconds, timed)) {
+    for (uint32_t i = 0; i < good; i++)
+      findings[which[i]] = timed[i];
+    return true;
+  }
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "the finalists cannot be timed together: %s",
+                    good && timed[good - 1].why ? timed[good - 1].why : "the worker died");
+  return false;
+}
+
+tune_measurer tune_bench_measurer(tune_bench *bench) {
+  return (tune_measurer){bench, measure, confirm};
+}
+
+bool tune_bench_ceiling(tune_bench *bench, uint32_t schedule, double seconds, double *share,
+                        double *gb_s, base_diag *diag) {
+  tune_finding finding;
+  *share = *gb_s = 0;
+  if (!have_worker(bench, diag)) return false;
+  if (!try_schedule(bench, CANDIDATE, schedule, &finding)) return true;
+  exchange answer =
+      ask(bench, base_str_format(bench->arena, "ceiling %.6f %d\n", seconds, CANDIDATE),
+          bench->options.trial_seconds + 4 * seconds);
+  if (answer.answered) sscanf(answer.text.data, "ceiling %lf %lf", gb_s, share);
+  return true;
+}
