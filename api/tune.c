@@ -49,28 +49,16 @@ static const char *find_worker(api_call *call, const fathom_tune_options *option
 
 // ---- the job ------------------------------------------------------------------------------------
 
-// Address space that the process has now, in megabytes; a sanitizer reserves terabytes.
-static uint64_t mapped_mb(void) {
-  unsigned long long pages = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  if (file == NULL) return 0;
-  if (fscanf(file, "%llu", &pages) != 1) pages = 0;
-  fclose(file);
-  return pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
-}
-
 static base_str make_job(api_call *call, const tune_frame *frame, const ir_graph *graph,
                          const char *target) {
   const fathom_tune_options *options = &frame->options;
   base_text text = {.arena = &call->arena}, job = {.arena = &call->arena};
   ir_print(graph, &text);
   int64_t rows = options->dynamic_size;
-  uint64_t memory = options->memory_mb != 0 ? options->memory_mb : MEMORY_MB + mapped_mb();
   base_text_printf(&job, "target %s\ngraph %.*s\n", target, BASE_FMT(graph->name));
   base_text_printf(&job, "rows %lld\ncheck-rows %lld\nthreads %u\n", (long long)rows,
                    (long long)(rows < CHECK_ROWS ? rows : CHECK_ROWS), frame->threads);
-  base_text_printf(&job, "memory %llu\ncold %d\n", (unsigned long long)memory,
-                   options->cache == FATHOM_CACHE_COLD);
+  base_text_printf(&job, "cold %d\n", options->cache == FATHOM_CACHE_COLD);
   if (call->context->cache_directory[0])
     base_text_printf(&job, "cache-directory %s\n", call->context->cache_directory);
   base_text_printf(&job, "text %zu\n", text.length);
@@ -237,6 +225,7 @@ static fathom_status tune_body(api_call *call, void *opaque) {
       .arguments = arguments,
       .job = make_job(call, frame, api_graph_open(call, frame->graph), "cpu"),
       .trial_seconds = frame->options.trial_seconds,
+      .most_bytes = frame->options.memory_mb << 20,
   };
   return search(call, frame, space, &bench, strategy) ? FATHOM_OK : FATHOM_INTERNAL;
 }
@@ -258,6 +247,7 @@ fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
                     "'dynamic_size', 'seconds' and 'trial_seconds' must be 0 or more");
   if (options->dynamic_size == 0) options->dynamic_size = DEFAULT_ROWS;
   if (options->seconds == 0) options->seconds = default_seconds;
+  if (options->memory_mb == 0) options->memory_mb = MEMORY_MB;
   if (options->trial_seconds == 0) options->trial_seconds = default_trial_seconds;
   status = api_call_run(context, tune_body, &frame);
   return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_tune_result) : status;

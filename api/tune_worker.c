@@ -28,7 +28,7 @@ typedef struct candidate {
 
 typedef struct job {
   char target[32], graph[128];
-  int64_t rows, check_rows, threads, memory_mb, seed;
+  int64_t rows, check_rows, threads, seed;
   fathom_cache cache;
   char cache_directory[1024];
   uint32_t bind_count;
@@ -94,8 +94,6 @@ static bool read_job(worker *w, char **text, size_t *length) {
       j->check_rows = number;
     else if (strcmp(key, "threads") == 0)
       j->threads = number;
-    else if (strcmp(key, "memory") == 0)
-      j->memory_mb = number;
     else if (strcmp(key, "seed") == 0)
       j->seed = number;
     else if (strcmp(key, "cold") == 0)
@@ -110,10 +108,8 @@ static bool read_job(worker *w, char **text, size_t *length) {
   return false;
 }
 
-static void limit_memory(int64_t megabytes) {
-  if (megabytes <= 0) return;
-  struct rlimit limit = {(rlim_t)megabytes << 20, (rlim_t)megabytes << 20};
-  setrlimit(RLIMIT_AS, &limit);
+// A candidate that crashes is nothing special: no core file of each.
+static void leave_no_core(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
 }
@@ -278,7 +274,7 @@ fathom_status fathom_tune_worker(int in, int out) {
   size_t length = 0;
   fathom_status status = FATHOM_INVALID;
   if (read_job(&w, &text, &length)) {
-    limit_memory(w.job.memory_mb);
+    leave_no_core();
     status = open_graph(&w, text, length);
     if (status == FATHOM_OK) status = api_call_run(w.context, session_body, &w);
     if (status != FATHOM_OK) answer_error(&w, status == FATHOM_MEMORY ? "memory" : "error");

@@ -20,7 +20,10 @@ static const double calls_timed = 6;        // at level 0, of both together, at 
 
 void tune_bench_open(tune_bench *bench, base_arena *arena, const tune_space *space,
                      const tune_bench_options *options) {
-  *bench = (tune_bench){.arena = arena, .space = space, .options = *options};
+  *bench = (tune_bench){.arena = arena,
+                        .space = space,
+                        .options = *options,
+                        .worker = {.most_bytes = options->most_bytes}};
 }
 
 void tune_bench_close(tune_bench *bench) {
@@ -39,7 +42,9 @@ typedef struct exchange {
 
 static exchange finish(tune_answer answer, base_str line, base_str why) {
   if (answer == TUNE_ANSWERED) return (exchange){.answered = true, .text = line};
-  return (exchange){.outcome = answer == TUNE_DIED ? TUNE_CRASHED : TUNE_TIMEOUT, .text = why};
+  static const tune_outcome ends[] = {
+      [TUNE_DIED] = TUNE_CRASHED, [TUNE_TOO_LATE] = TUNE_TIMEOUT, [TUNE_TOO_LARGE] = TUNE_MEMORY};
+  return (exchange){.outcome = ends[answer], .text = why};
 }
 
 static exchange ask(tune_bench *bench, base_str request, double seconds) {

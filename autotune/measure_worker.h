@@ -9,6 +9,7 @@ typedef struct tune_bench_options {
   const char *const *arguments; // of the worker, its program first, NULL at the end
   base_str job;                 // the lines of its job, up to and with the graph's text
   double trial_seconds;         // how long a candidate may take to compile and to be checked
+  uint64_t most_bytes;          // of memory that the worker may hold
 } tune_bench_options;
 
 // A bench measures the schedules of a space: it starts the worker when one is needed, and another one

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -46,7 +47,7 @@ static int spawn(tune_worker *worker, const char *const *arguments, int in, int 
 bool tune_worker_start(tune_worker *worker, const char *const *arguments, base_arena *arena,
                        base_str *why) {
   int request[2] = {-1, -1}, answer[2] = {-1, -1};
-  *worker = (tune_worker){.to = -1, .from = -1};
+  *worker = (tune_worker){.most_bytes = worker->most_bytes, .to = -1, .from = -1};
   int error = 0;
   if (pipe2(request, O_CLOEXEC) != 0 || pipe2(answer, O_CLOEXEC) != 0)
     error = errno;
@@ -110,6 +111,28 @@ static tune_answer too_late(tune_worker *worker, double seconds, base_arena *are
   return TUNE_TOO_LATE;
 }
 
+// Resident memory; 0: not known.
+static uint64_t bytes_held(const tune_worker *worker) {
+  char path[64], text[128];
+  unsigned long long pages = 0;
+  snprintf(path, sizeof path, "/proc/%d/statm", (int)worker->process);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  if (length <= 0) return 0;
+  text[length] = 0;
+  if (sscanf(text, "%*u %llu", &pages) != 1) return 0;
+  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static tune_answer too_large(tune_worker *worker, base_arena *arena, base_str *why) {
+  *why = base_str_format(arena, "the worker held more than %llu MB",
+                         (unsigned long long)(worker->most_bytes >> 20));
+  tune_worker_stop(worker);
+  return TUNE_TOO_LARGE;
+}
+
 // ---- talk ---------------------------------------------------------------------------------------
 
 // Milliseconds until `end`, at least 0.
@@ -146,12 +169,16 @@ static bool take_line(tune_worker *worker, base_arena *arena, base_str *line) {
 
 tune_answer tune_worker_read(tune_worker *worker, double seconds, base_arena *arena, base_str *line,
                              base_str *why) {
+  enum { LOOK_MS = 20 }; // how often its memory is looked at
   double end = tune_now() + seconds;
   while (!take_line(worker, arena, line)) {
     struct pollfd file = {.fd = worker->from, .events = POLLIN};
-    int ready = poll(&file, 1, left_ms(end));
-    if (ready == 0) return too_late(worker, seconds, arena, why);
+    int left = left_ms(end), ready = poll(&file, 1, left < LOOK_MS ? left : LOOK_MS);
     if (ready > 0 && !receive(worker)) return died(worker, arena, why);
+    if (ready > 0) continue;
+    if (left == 0) return too_late(worker, seconds, arena, why);
+    if (worker->most_bytes && bytes_held(worker) > worker->most_bytes)
+      return too_large(worker, arena, why);
   }
   return TUNE_ANSWERED;
 }

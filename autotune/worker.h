@@ -11,17 +11,19 @@
 #include "base/base.h"
 
 typedef struct tune_worker {
-  pid_t process; // 0: none
-  int to, from;  // pipes
-  char *buffer;  // of what has come and not been read yet
+  pid_t process;       // 0: none
+  uint64_t most_bytes; // of memory that it may hold; 0: any
+  int to, from;        // pipes
+  char *buffer;        // of what has come and not been read yet
   size_t length, capacity;
 } tune_worker;
 
 // How waiting for an answer ended.
 typedef enum tune_answer {
   TUNE_ANSWERED,
-  TUNE_DIED,    // the process is gone; why says how
-  TUNE_TOO_LATE // it was killed
+  TUNE_DIED,     // the process is gone; why says how
+  TUNE_TOO_LATE, // it was killed
+  TUNE_TOO_LARGE // it held more memory than it may, and was killed
 } tune_answer;
 
 // Starts `arguments` (NULL-terminated; the first is the program's path). False: see *why.

@@ -393,7 +393,7 @@ typedef struct fathom_tune_options {
   // The program that candidates run in; NULL: fathom beside the library, in ../bin or its own folder.
   const char *worker;
   double trial_seconds; // how long one candidate may take; 0 means 20
-  uint64_t memory_mb;   // that a worker may address; 0 means 8192 more than it begins with
+  uint64_t memory_mb;   // that a worker may hold; 0 means 8192
   void (*progress)(void *user, const fathom_tune_progress *progress); // may be NULL
   int (*stop)(
       void *user); // asked between measurements: nonzero ends with the best so far; may be NULL
