@@ -62,6 +62,7 @@ typedef struct run {
   tune_search_result *result;
   double start;
   uint32_t tried, failed, planned;
+  tune_finding (*earlier)[TUNE_LEVELS]; // of each schedule; NULL: nothing
   base_diag *diag;
 } run;
 
@@ -128,6 +129,11 @@ static bool journal(run *r, const tune_request *request) {
 
 static bool measure(run *r, const tune_request *request) {
   tune_finding finding = {0};
+  // An interrupted search that goes on asks again for what it asked, and decides as it did.
+  if (r->earlier && r->earlier[request->schedule][request->level].tried) {
+    keep(r, request, r->earlier[request->schedule][request->level]);
+    return true;
+  }
   if (!r->measurer->measure(r->measurer->user, request, &finding, r->diag)) return false;
   r->result->measurements++;
   keep(r, request, finding);
@@ -137,9 +143,11 @@ static bool measure(run *r, const tune_request *request) {
 
 // ---- before and after ---------------------------------------------------------------------------
 
-// What an interrupted search found; unknown schedules are of another space.
+// What an interrupted search found, by schedule and level; schedules of another space are left out.
 static void take_earlier(run *r) {
   const tune_search_options *options = r->search.options;
+  if (options->earlier_count == 0) return;
+  r->earlier = base_alloc_array(r->search.arena, r->search.space->count, sizeof *r->earlier);
   for (uint32_t i = 0; i < options->earlier_count; i++) {
     const tune_trial *trial = &options->earlier[i];
     base_diag unused;
@@ -148,12 +156,11 @@ static void take_earlier(run *r) {
     if (!kir_schedule_parse(trial->schedule, &schedule, &unused)) continue;
     int64_t number = tune_space_find(r->search.space, &schedule);
     if (number < 0 || trial->outcome == TUNE_PREDICTED || trial->level >= TUNE_LEVELS) continue;
-    tune_request request = {(uint32_t)number, trial->level};
-    keep(r, &request,
-         (tune_finding){.outcome = trial->outcome,
-                        .seconds = trial->median_us * 1e-6,
-                        .spread = trial->spread,
-                        .why = trial->why});
+    r->earlier[number][trial->level] = (tune_finding){.tried = true,
+                                                      .outcome = trial->outcome,
+                                                      .seconds = trial->median_us * 1e-6,
+                                                      .spread = trial->spread,
+                                                      .why = trial->why};
   }
 }
 
@@ -262,7 +269,7 @@ bool tune_search_run(base_arena *arena, const tune_space *space, const tune_meas
   r.start = now(&r);
   take_earlier(&r);
   tune_request initial = {0, 0};
-  if (!tune_search_knows(&r.search, 0, 0) && !measure(&r, &initial)) return false;
+  if (!measure(&r, &initial)) return false;
   if (r.search.findings[0].outcome != TUNE_TIMED) {
     base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
                       "the default schedule cannot be measured: %s: %s",

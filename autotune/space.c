@@ -159,11 +159,14 @@ static bool goes_together(const tune_subject *subject, const kir_schedule *sched
   return good;
 }
 
+void tune_space_add(tune_space *space) {
+  uint32_t slot = slot_of(space, &space->schedules[space->count]);
+  if (!space->table[slot]) space->table[slot] = ++space->count;
+}
+
 static void add_schedule(tune_space *space, kir_schedule *schedules, const kir_schedule *schedule) {
-  uint32_t slot = slot_of(space, schedule);
-  if (space->table[slot]) return;
-  schedules[space->count++] = *schedule;
-  space->table[slot] = space->count;
+  schedules[space->count] = *schedule;
+  tune_space_add(space);
 }
 
 static double combinations(const tune_space *space) {
@@ -220,7 +223,7 @@ tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, ba
   }
   space->table_size = 2 * (uint32_t)count + 3;
   space->table = base_new_array(arena, uint32_t, space->table_size);
-  kir_schedule *schedules = base_new_array(arena, kir_schedule, (uint32_t)count + 1);
+  kir_schedule *schedules = base_new_array(arena, kir_schedule, (uint32_t)count + 2);
   space->schedules = schedules;
   settle(space, found, &space->initial);
   enumerate(space, subject, found, schedules);

@@ -41,6 +41,8 @@ enum { TUNE_LARGEST_SPACE = 200000 };
 
 // Lives in `arena`. NULL: the space is larger than that; see diag.
 tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, base_diag *diag);
+// Adds schedules[count], unless it is there already: for spaces made by hand.
+void tune_space_add(tune_space *space);
 // The number of a schedule in the space; -1: it is not in it.
 int64_t tune_space_find(const tune_space *space, const kir_schedule *schedule);
 // The schedules one step away along one dimension: up to `room` numbers; returns how many.

@@ -36,9 +36,7 @@ static void make_space(void) {
 }
 
 static int setup(void **state) {
-  (void)state;
-  base_arena_init(&arena, NULL);
-  base_diag_init(&diag, &arena, (base_str){0}, (base_str){0});
+  set_up(state);
   make_space();
   static const char *arguments[] = {NULL, NULL};
   arguments[0] = getenv("FATHOM_TEST_WORKER");
@@ -55,10 +53,8 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  (void)state;
   tune_bench_close(&bench);
-  base_arena_reset(&arena);
-  return 0;
+  return tear_down(state);
 }
 
 static tune_finding measure(uint32_t schedule) {
