@@ -11,7 +11,9 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,22 +129,24 @@ static void test_a_removed_file_is_no_way_in(void **state) {
 
 // ---- threads ------------------------------------------------------------------------------------
 
-enum { TURNS = 40, THREADS = 4 };
-static int counter; // not atomic: the lock is to protect it
+enum { TURNS = 40, SPINS = 200, THREADS = 4 };
+static atomic_int counter; // read, then written: the lock is to make one step of the two
 
+// Asks without a pause, so that the moment between opening the file and locking it is met often.
 static void *count_up(void *argument) {
   base_arena own;
   base_arena_init(&own, NULL);
-  for (int i = 0; i < TURNS; i++) {
+  for (int i = 0; i < SPINS; i++) {
     base_lock lock;
     base_str why;
-    if (base_lock_take(&own, path, "counting", 60, &lock, &why) != BASE_OK) break;
-    const int before = *(volatile int *)&counter;
-    usleep(100);
-    *(volatile int *)&counter = before + 1;
+    while (base_lock_take(&own, path, "counting", 0, &lock, &why) != BASE_OK)
+      base_arena_reset(&own);
+    const int before = atomic_load(&counter);
+    sched_yield();
+    atomic_store(&counter, before + 1);
     base_lock_release(&lock);
+    base_arena_reset(&own);
   }
-  base_arena_reset(&own);
   return argument;
 }
 
@@ -154,7 +158,7 @@ static void test_threads_exclude_each_other(void **state) {
     assert_int_equal(pthread_create(&threads[i], NULL, count_up, NULL), 0);
   for (int i = 0; i < THREADS; i++)
     pthread_join(threads[i], NULL);
-  assert_int_equal(counter, TURNS * THREADS);
+  assert_int_equal(counter, SPINS * THREADS);
 }
 
 // ---- processes ----------------------------------------------------------------------------------
