@@ -142,8 +142,8 @@ base_str tune_yaml_mend(base_arena *arena, base_str text) {
 
 // Words that YAML 1.1 takes for a switch, for nothing or for a number.
 static bool is_special_word(const char *text) {
-  static const char *const words[] = {"y",   "n",    "yes",  "no",  "true",     "false", "on",
-                                      "off", "null", "none", "inf", "infinity", "nan"};
+  static const char *const words[] = {"y",  "n",   "yes",  "no",  "true",     "false",
+                                      "on", "off", "null", "inf", "infinity", "nan"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcasecmp(text, words[i]) == 0) return true;
   return false;
