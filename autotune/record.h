@@ -30,6 +30,45 @@ typedef struct tune_key {
 #undef KEY_NUMBER
 } tune_key;
 
+typedef enum tune_rule { TUNE_EXACT, TUNE_NEAREST, TUNE_SEED } tune_rule; // see key.def
+
+typedef struct tune_key_part {
+  const char *name, *summary;
+  tune_rule rule;
+  bool is_text;
+  size_t offset; // in tune_key, of a const char * or an int64_t
+} tune_key_part;
+
+enum {
+#define KEY_TEXT(name, rule, summary) TUNE_KEY_##name,
+#define KEY_NUMBER(name, rule, summary) TUNE_KEY_##name,
+#include "autotune/key.def"
+#undef KEY_TEXT
+#undef KEY_NUMBER
+  TUNE_KEY_PARTS
+};
+extern const tune_key_part tune_key_parts[TUNE_KEY_PARTS];
+
+const char **tune_key_text(tune_key *key, const tune_key_part *part); // of a text part
+int64_t *tune_key_number(tune_key *key, const tune_key_part *part);   // of a number part
+const char *tune_key_text_of(const tune_key *key, const tune_key_part *part);
+int64_t tune_key_number_of(const tune_key *key, const tune_key_part *part);
+
+// Orders keys part by part, as key.def lists them: below 0, 0 or above 0.
+int tune_key_compare(const tune_key *a, const tune_key *b);
+base_hash tune_key_hash(const tune_key *key);
+// For messages, on one line: "graph=... target=cpu rows=1024 ...".
+void tune_key_print(const tune_key *key, base_text *out);
+
+// How a record's key differs from the one that is asked for.
+typedef struct tune_key_distance {
+  bool useless;  // an EXACT part differs
+  double ratio;  // of the NEAREST parts, larger by smaller, multiplied: 1 when all are equal
+  uint32_t seed; // SEED parts that differ
+} tune_key_distance;
+
+tune_key_distance tune_key_compared(const tune_key *key, const tune_key *asked);
+
 // ---- trials -------------------------------------------------------------------------------------
 
 // How trying a schedule ended.
@@ -54,6 +93,8 @@ typedef struct tune_trial {
 
 const char *tune_outcome_name(tune_outcome outcome); // "timed", ...
 bool tune_outcome_parse(base_str name, tune_outcome *outcome);
+// A list of the names, for messages.
+void tune_outcome_list(base_text *out);
 
 // ---- records ------------------------------------------------------------------------------------
 
@@ -71,5 +112,24 @@ typedef struct tune_record {
   uint32_t trial_count;
   const tune_trial *trials; // one for each schedule tried: that of the highest level
 } tune_record;
+
+// Why nothing can be done with a record, one line, in `arena`; or NULL: strings that are NULL, a
+// schedule that the key's target cannot have, a winner that was not timed, a time that is none, ...
+const char *tune_record_problem(base_arena *arena, const tune_record *record);
+// The same for one trial of a kernel for that target.
+const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const char *target);
+
+// Copies own everything they point to. Schedules come out complete, trials sorted by schedule and
+// each schedule once (of two trials the first).
+tune_trial tune_trial_copy(base_arena *arena, const tune_trial *trial, const char *target);
+tune_record tune_record_copy(base_arena *arena, const tune_record *record);
+// `newer` with the trials of `older` of which it has no schedule. Both are copies as above; shares
+// what they own.
+tune_record tune_record_unite(base_arena *arena, const tune_record *newer,
+                              const tune_record *older);
+
+// Two records are of one thing when they have the same key and are both measured, or both of the
+// model: a file holds one of them. Orders by key, then measured before model.
+int tune_record_compare(const tune_record *a, const tune_record *b);
 
 #endif

@@ -147,6 +147,8 @@ void base_error(base_diag *diag, base_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void base_error_status(base_diag *diag, base_status status, base_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+void base_warning(base_diag *diag, base_loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void base_hint(base_diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // All reports as people read them, sorted by place:
 //   file.fir:3:14: error: expected ...
@@ -176,6 +178,25 @@ base_status base_file_write(base_arena *arena, const char *path, const void *dat
                             base_str *why);
 // Creates a directory and its parents (mode 0700 for those it makes); an existing one is success.
 base_status base_directory_create(base_arena *arena, const char *path, base_str *why);
+
+// A lock between all who name the same file: processes, and threads of one process. The kernel gives
+// it up when its holder dies, however it dies. A child made by fork shares it until the child calls
+// exec or ends, or the parent releases it.
+typedef struct base_lock {
+  const char *path;
+  int fd;
+  long process; // that took it
+} base_lock;
+
+// Waits for at most `seconds` (0 tries once), asking again after 1 ms at first and 32 ms at last. The
+// file is created when it is missing (its folder is not), and says meanwhile who holds it, and for
+// what: `purpose`, "tuning @site". On failure BASE_IO and *why, which names the holder when others
+// kept it for so long.
+base_status base_lock_take(base_arena *arena, const char *path, const char *purpose, double seconds,
+                           base_lock *lock, base_str *why);
+// Removes the file. Does nothing to a lock that is zeroed or was released; in a child of the process
+// that took it, closes the child's copy only.
+void base_lock_release(base_lock *lock);
 
 // ---- shared libraries ---------------------------------------------------------------------------
 

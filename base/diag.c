@@ -38,6 +38,15 @@ void base_error_status(base_diag *diag, base_status status, base_loc loc, const 
   va_end(arguments);
 }
 
+void base_warning(base_diag *diag, base_loc loc, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const base_str message = base_str_vformat(diag->arena, format, arguments);
+  va_end(arguments);
+  base_push(diag->arena, &diag->reports,
+            (base_report){.severity = BASE_WARNING, .loc = loc, .message = message});
+}
+
 void base_hint(base_diag *diag, const char *format, ...) {
   if (diag->reports.count == 0) return;
   va_list arguments;

@@ -37,34 +37,46 @@ static int read_all(int fd, char *data, size_t capacity, size_t *length) {
   return 0;
 }
 
-base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
+// What one attempt to read a regular file came to.
+typedef enum attempt { READ_DONE, READ_CHANGED, READ_FAILED } attempt;
+
+static attempt try_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
   struct stat info;
-  if (stat(path, &info) != 0) return io_error(arena, why, "open", path, errno);
-  if (S_ISDIR(info.st_mode)) return io_error(arena, why, "read", path, EISDIR);
+  if (stat(path, &info) != 0) return io_error(arena, why, "open", path, errno), READ_FAILED;
+  if (S_ISDIR(info.st_mode)) return io_error(arena, why, "read", path, EISDIR), READ_FAILED;
   if (!S_ISREG(info.st_mode)) {
     *why = base_str_format(arena, "cannot read '%s': not a regular file", path);
-    return BASE_IO;
+    return READ_FAILED;
   }
   if (info.st_size > largest_file) {
     *why = base_str_format(arena, "cannot read '%s': %lld bytes, more than the limit of 1 GiB",
                            path, (long long)info.st_size);
-    return BASE_IO;
+    return READ_FAILED;
   }
   const size_t size = (size_t)info.st_size;
   char *data = base_alloc(arena, size + 1); // one more shows a file that grew, and terminates
 
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return io_error(arena, why, "open", path, errno);
+  if (fd < 0) return io_error(arena, why, "open", path, errno), READ_FAILED;
   size_t length;
   const int error = read_all(fd, data, size + 1, &length);
   close(fd);
-  if (error) return io_error(arena, why, "read", path, error);
+  if (error) return io_error(arena, why, "read", path, error), READ_FAILED;
   if (length != size) {
     *why = base_str_format(arena, "cannot read '%s': it changed meanwhile, try again", path);
-    return BASE_IO;
+    return READ_CHANGED;
   }
   *contents = (base_str){data, length};
-  return BASE_OK;
+  return READ_DONE;
+}
+
+base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
+  // A file that others replace all the time (base_file_write) is another one between stat and open
+  // now and then.
+  attempt result = READ_CHANGED;
+  for (int i = 0; i < MOST_ATTEMPTS && result == READ_CHANGED; i++)
+    result = try_read(arena, path, contents, why);
+  return result == READ_DONE ? BASE_OK : BASE_IO;
 }
 
 // ---- writing ------------------------------------------------------------------------------------

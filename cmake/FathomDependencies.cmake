@@ -5,6 +5,7 @@
 #   xxHash            pkg-config               libxxhash-dev        structural hashes, cache keys, digests
 #   pthreadpool       FindPthreadpool.cmake    libpthreadpool-dev   running row tiles on several threads
 #   cpuinfo           pkg-config               libcpuinfo-dev       naming the CPU and its caches
+#   libyaml           pkg-config               libyaml-dev          the database of tuning records
 #   DLPack            its CMake package        libdlpack-dev        the tensor struct of the public header
 #   cmocka            pkg-config               libcmocka-dev        unit tests (FATHOM_TESTS)
 #   lit, FileCheck    FindLit.cmake            llvm-19-tools        tests of the program's text output (FATHOM_TESTS)
@@ -40,6 +41,8 @@ if(PkgConfig_FOUND)
   # Not its CMake package: Debian 12's names a static library that the package does not hold.
   pkg_check_modules(cpuinfo IMPORTED_TARGET QUIET libcpuinfo)
   fathom_need(cpuinfo_FOUND "cpuinfo" libcpuinfo-dev)
+  pkg_check_modules(yaml IMPORTED_TARGET QUIET yaml-0.1>=0.2)
+  fathom_need(yaml_FOUND "libyaml 0.2" libyaml-dev)
 endif()
 
 find_package(Pthreadpool QUIET)

@@ -1,0 +1,442 @@
+// The text of a file of the database.
+//
+// A file is one YAML document that ends with a line of three dots:
+//
+//   schema: 1
+//   device: {...}
+//   records:
+//   - key: {...}
+//     ...
+//     timings:
+//     - {schedule: ..., outcome: timed, ...}
+//   ...
+//
+// Without the dots the end is missing, and with it perhaps a part of the last record, which would
+// look like a whole one: it is left out. A text that is no YAML is cut where lines begin with "- ",
+// and its records are read one by one: a damaged byte costs the record it is in.
+#include "autotune/record_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/database.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+typedef struct file_reader {
+  base_arena *arena, *scratch;
+  base_diag *diag;
+  tune_file file;
+} file_reader;
+
+// ---- parts of a mapping -------------------------------------------------------------------------
+
+// The value of a name that must be there.
+static const tune_yaml *need(const tune_yaml *mapping, const char *name, base_diag *diag) {
+  const tune_yaml *value = tune_yaml_find(mapping, name);
+  if (!value) base_error(diag, mapping->loc, "'%s' is missing", name);
+  return value;
+}
+
+static bool need_string(const tune_yaml *mapping, const char *name, const char **value,
+                        base_diag *diag) {
+  const tune_yaml *node = need(mapping, name, diag);
+  return node && tune_yaml_string(node, value, diag);
+}
+
+static bool need_count(const tune_yaml *mapping, const char *name, int64_t *value,
+                       base_diag *diag) {
+  const tune_yaml *node = need(mapping, name, diag);
+  return node && tune_yaml_integer(node, 0, INT64_MAX, value, diag);
+}
+
+static void put_text(tune_yaml_writer *writer, const char *name, const char *value) {
+  tune_yaml_put_string(writer, name);
+  tune_yaml_put_string(writer, value);
+}
+
+static void put_integer(tune_yaml_writer *writer, const char *name, int64_t value) {
+  tune_yaml_put_string(writer, name);
+  tune_yaml_put_integer(writer, value);
+}
+
+static void put_number(tune_yaml_writer *writer, const char *name, double value) {
+  tune_yaml_put_string(writer, name);
+  tune_yaml_put_number(writer, value);
+}
+
+// ---- devices ------------------------------------------------------------------------------------
+
+bool tune_device_equal(const tune_device *a, const tune_device *b) {
+  return strcmp(a->kind, b->kind) == 0 && strcmp(a->name, b->name) == 0 &&
+         strcmp(a->features, b->features) == 0 && a->units == b->units;
+}
+
+static const char *copy_text(base_arena *arena, const char *text) {
+  return base_str_copy(arena, tune_yaml_mend(arena, base_str_from(text))).data;
+}
+
+tune_device tune_device_copy(base_arena *arena, const tune_device *device) {
+  return (tune_device){copy_text(arena, device->kind), copy_text(arena, device->name),
+                       copy_text(arena, device->features), device->units};
+}
+
+static void write_device(tune_yaml_writer *writer, const tune_device *device) {
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  put_text(writer, "kind", device->kind);
+  put_text(writer, "name", device->name);
+  put_text(writer, "features", device->features);
+  put_integer(writer, "units", device->units);
+  tune_yaml_put_end(writer);
+}
+
+static bool read_device(base_arena *arena, const tune_yaml *node, tune_device *device,
+                        base_diag *diag) {
+  static const char *const names[] = {"kind", "name", "features", "units"};
+  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  tune_device read = {0};
+  bool ok = need_string(node, "kind", &read.kind, diag);
+  ok &= need_string(node, "name", &read.name, diag);
+  ok &= need_string(node, "features", &read.features, diag);
+  ok &= need_count(node, "units", &read.units, diag);
+  if (ok) *device = tune_device_copy(arena, &read);
+  return ok;
+}
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+void tune_key_write(tune_yaml_writer *writer, const tune_key *key) {
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
+    const tune_key_part *part = &tune_key_parts[i];
+    if (part->is_text)
+      put_text(writer, part->name, tune_key_text_of(key, part));
+    else
+      put_integer(writer, part->name, tune_key_number_of(key, part));
+  }
+  tune_yaml_put_end(writer);
+}
+
+bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+  const char *names[TUNE_KEY_PARTS];
+  for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++)
+    names[i] = tune_key_parts[i].name;
+  bool ok = tune_yaml_is_mapping(node, names, TUNE_KEY_PARTS, diag);
+  for (uint32_t i = 0; i < TUNE_KEY_PARTS && node->kind == TUNE_YAML_MAPPING; i++) {
+    const tune_key_part *part = &tune_key_parts[i];
+    ok &= part->is_text ? need_string(node, part->name, tune_key_text(key, part), diag)
+                        : need_count(node, part->name, tune_key_number(key, part), diag);
+  }
+  return ok;
+}
+
+// ---- trials -------------------------------------------------------------------------------------
+
+void tune_trial_write(tune_yaml_writer *writer, const tune_trial *trial) {
+  tune_yaml_put_mapping(writer, TUNE_YAML_FLOW);
+  put_text(writer, "schedule", trial->schedule);
+  put_text(writer, "outcome", tune_outcome_name(trial->outcome));
+  put_integer(writer, "level", trial->level);
+  if (trial->median_us != 0) put_number(writer, "median_us", trial->median_us);
+  if (trial->spread != 0) put_number(writer, "spread", trial->spread);
+  if (trial->why[0]) put_text(writer, "why", trial->why);
+  tune_yaml_put_end(writer);
+}
+
+static bool read_outcome(const tune_yaml *node, tune_outcome *outcome, base_diag *diag) {
+  if (node->kind == TUNE_YAML_SCALAR && tune_outcome_parse(node->text, outcome)) return true;
+  base_text names = {.arena = diag->arena};
+  tune_outcome_list(&names);
+  base_error(diag, node->loc, "not an outcome of a trial");
+  base_hint(diag, "the outcomes are %s", names.data);
+  return false;
+}
+
+static bool read_optional_number(const tune_yaml *mapping, const char *name, double *value,
+                                 base_diag *diag) {
+  const tune_yaml *node = tune_yaml_find(mapping, name);
+  *value = 0;
+  return !node || tune_yaml_number(node, value, diag);
+}
+
+bool tune_trial_read(const tune_yaml *node, const char *target, tune_trial *trial,
+                     base_diag *diag) {
+  static const char *const names[] = {"schedule", "outcome", "level", "median_us", "spread", "why"};
+  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  tune_trial read = {.why = ""};
+  int64_t level = 0;
+  bool ok = need_string(node, "schedule", &read.schedule, diag);
+  const tune_yaml *outcome = need(node, "outcome", diag), *why = tune_yaml_find(node, "why");
+  const tune_yaml *depth = need(node, "level", diag);
+  ok &= outcome && read_outcome(outcome, &read.outcome, diag);
+  ok &= depth && tune_yaml_integer(depth, 0, UINT32_MAX, &level, diag);
+  ok &= read_optional_number(node, "median_us", &read.median_us, diag);
+  ok &= read_optional_number(node, "spread", &read.spread, diag);
+  ok &= !why || tune_yaml_string(why, &read.why, diag);
+  read.level = (uint32_t)level;
+  const char *problem = ok ? tune_trial_problem(diag->arena, &read, target) : NULL;
+  if (problem) base_error(diag, node->loc, "%s", problem);
+  if (!ok || problem) return false;
+  *trial = read;
+  return true;
+}
+
+// ---- records ------------------------------------------------------------------------------------
+
+static void write_record(tune_yaml_writer *writer, const tune_record *record) {
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  tune_yaml_put_string(writer, "key");
+  tune_key_write(writer, &record->key);
+  put_text(writer, "name", record->graph_name);
+  put_text(writer, "axes", record->axes);
+  put_text(writer, "source", record->source);
+  put_text(writer, "cache", record->cache);
+  put_text(writer, "date", record->date);
+  tune_yaml_put_string(writer, "seed");
+  tune_yaml_put_natural(writer, record->seed);
+  tune_yaml_put_string(writer, "contended");
+  tune_yaml_put_bool(writer, record->contended);
+  put_number(writer, "of_ceiling", record->of_ceiling);
+  tune_yaml_put_string(writer, "best");
+  tune_trial_write(writer, &record->best);
+  tune_yaml_put_string(writer, "initial");
+  tune_trial_write(writer, &record->initial);
+  tune_yaml_put_string(writer, "timings");
+  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  for (uint32_t i = 0; i < record->trial_count; i++)
+    tune_trial_write(writer, &record->trials[i]);
+  tune_yaml_put_end(writer);
+  tune_yaml_put_end(writer);
+}
+
+// Those that can be read; the others are errors in diag, which do not count against the record.
+static bool read_trials(base_arena *arena, const tune_yaml *node, tune_record *record,
+                        base_diag *diag) {
+  if (!tune_yaml_is_list(node, diag)) return false;
+  tune_trial *trials = base_new_array(arena, tune_trial, node->count);
+  for (uint32_t i = 0; i < node->count; i++)
+    if (tune_trial_read(node->items[i].value, record->key.target, &trials[record->trial_count],
+                        diag))
+      record->trial_count++;
+  record->trials = trials;
+  return true;
+}
+
+static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *diag) {
+  bool ok = need_string(node, "name", &record->graph_name, diag);
+  ok &= need_string(node, "axes", &record->axes, diag);
+  ok &= need_string(node, "source", &record->source, diag);
+  ok &= need_string(node, "cache", &record->cache, diag);
+  ok &= need_string(node, "date", &record->date, diag);
+  const tune_yaml *seed = need(node, "seed", diag), *contended = need(node, "contended", diag);
+  const tune_yaml *share = need(node, "of_ceiling", diag);
+  ok &= seed && tune_yaml_natural(seed, &record->seed, diag);
+  ok &= contended && tune_yaml_bool(contended, &record->contended, diag);
+  ok &= share && tune_yaml_number(share, &record->of_ceiling, diag);
+  return ok;
+}
+
+// A copy. False: why not is in diag.
+static bool read_record(file_reader *r, const tune_yaml *node, tune_record *record,
+                        base_diag *diag) {
+  static const char *const names[] = {"key",        "name", "axes",    "source",
+                                      "cache",      "date", "seed",    "contended",
+                                      "of_ceiling", "best", "initial", "timings"};
+  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  tune_record read = {0};
+  const tune_yaml *key = need(node, "key", diag);
+  if (!key || !tune_key_read(key, &read.key, diag)) return false;
+  bool ok = read_facts(node, &read, diag);
+  const tune_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
+  const tune_yaml *timings = need(node, "timings", diag);
+  ok &= best && tune_trial_read(best, read.key.target, &read.best, diag);
+  ok &= initial && tune_trial_read(initial, read.key.target, &read.initial, diag);
+  ok &= timings && read_trials(r->scratch, timings, &read, diag);
+  const char *problem = ok ? tune_record_problem(r->scratch, &read) : NULL;
+  if (problem) base_error(diag, node->loc, "%s", problem);
+  if (!ok || problem) return false;
+  *record = tune_record_copy(r->arena, &read);
+  return true;
+}
+
+bool tune_records_put(base_arena *arena, tune_records *records, const tune_record *record,
+                      tune_record *old) {
+  uint32_t low = 0, high = records->count;
+  while (low < high) { // the first that is not below it
+    const uint32_t middle = low + (high - low) / 2;
+    if (tune_record_compare(&records->data[middle], record) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low < records->count && tune_record_compare(&records->data[low], record) == 0) {
+    *old = records->data[low];
+    records->data[low] = *record;
+    return true;
+  }
+  base_push(arena, records, *record);
+  memmove(&records->data[low + 1], &records->data[low],
+          (records->count - 1 - low) * sizeof *records->data);
+  records->data[low] = *record;
+  return false;
+}
+
+// ---- files --------------------------------------------------------------------------------------
+
+// Who a record is, for the message that it was left out: its name if it has one.
+static const char *name_of(const tune_yaml *node) {
+  const tune_yaml *name = tune_yaml_find(node, "name");
+  return name && name->kind == TUNE_YAML_SCALAR && name->text.length ? name->text.data : "?";
+}
+
+// Hands on what was found wrong with a record, each time with the record's name.
+static void report_record(file_reader *r, const tune_yaml *node, const base_diag *found,
+                          bool used) {
+  for (uint32_t i = 0; i < found->reports.count; i++) {
+    const base_report *report = &found->reports.data[i];
+    base_error(r->diag, report->loc, "%s of record '%s' (line %u) is left out: %.*s",
+               used ? "a timing" : "all", name_of(node), node->loc.line, BASE_FMT(report->message));
+    if (report->hint.length) base_hint(r->diag, "%.*s", BASE_FMT(report->hint));
+    if (!used) return; // one reason suffices
+  }
+}
+
+static void take_record(file_reader *r, const tune_yaml *node) {
+  base_diag found;
+  base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
+  tune_record record, old;
+  const bool used = read_record(r, node, &record, &found);
+  if (found.error_count) r->file.state = TUNE_FILE_DAMAGED;
+  report_record(r, node, &found, used);
+  if (!used || !tune_records_put(r->arena, &r->file.records, &record, &old)) return;
+  r->file.state = TUNE_FILE_DAMAGED;
+  base_error(r->diag, node->loc, "record '%s' is there twice: the newer one is used",
+             record.graph_name);
+  tune_record discarded;
+  if (strcmp(old.date, record.date) > 0)
+    tune_records_put(r->arena, &r->file.records, &old, &discarded);
+}
+
+// The schema and the device. False: no record can be used, and why is reported.
+static bool take_header(file_reader *r, const tune_yaml *root) {
+  static const char *const names[] = {"schema", "device", "records"};
+  r->file.state = TUNE_FILE_DAMAGED;
+  bool ok = tune_yaml_is_mapping(root, names, COUNT(names), r->diag);
+  if (root->kind != TUNE_YAML_MAPPING) return false;
+  int64_t schema;
+  if (!need_count(root, "schema", &schema, r->diag)) return false;
+  if (schema != TUNE_SCHEMA) {
+    r->file.state = TUNE_FILE_REFUSED;
+    base_error_status(r->diag, BASE_UNSUPPORTED, tune_yaml_find(root, "schema")->loc,
+                      "the file is of schema %lld, this Fathom knows schema %d", (long long)schema,
+                      TUNE_SCHEMA);
+    base_hint(r->diag,
+              schema > TUNE_SCHEMA
+                  ? "a newer Fathom wrote it: use that, or move the file away and tune again"
+                  : "move the file away and tune again");
+    return false;
+  }
+  const tune_yaml *device = need(root, "device", r->diag);
+  r->file.has_device = device && read_device(r->arena, device, &r->file.device, r->diag);
+  if (ok && r->file.has_device) r->file.state = TUNE_FILE_WHOLE;
+  return r->file.has_device;
+}
+
+static bool has_end(base_str text) {
+  while (text.length && strchr(" \n\r\t", text.data[text.length - 1]))
+    text.length--;
+  return text.length >= 4 && memcmp(text.data + text.length - 4, "\n...", 4) == 0;
+}
+
+static void report_missing_end(file_reader *r) {
+  r->file.state = TUNE_FILE_DAMAGED;
+  base_error(r->diag, (base_loc){0}, "the file's end is missing: its last record is left out");
+  base_hint(r->diag, "a whole file ends with a line of three dots");
+}
+
+static void read_whole(file_reader *r, const tune_yaml *root, bool ended) {
+  if (!take_header(r, root)) return;
+  const tune_yaml *records = need(root, "records", r->diag);
+  if (!records || !tune_yaml_is_list(records, r->diag)) {
+    r->file.state = TUNE_FILE_DAMAGED;
+    return;
+  }
+  if (!ended) report_missing_end(r);
+  const uint32_t count = records->count - (!ended && records->count ? 1 : 0);
+  for (uint32_t i = 0; i < count; i++)
+    take_record(r, records->items[i].value);
+}
+
+// ---- damaged files ------------------------------------------------------------------------------
+
+// Cuts off `rest` the lines before the next one that begins a record.
+static base_str next_piece(base_str *rest, uint32_t *lines) {
+  base_str piece = {rest->data, 0};
+  *lines = 0;
+  while (piece.length < rest->length) {
+    const char *line = rest->data + piece.length;
+    const size_t left = rest->length - piece.length;
+    if (piece.length && left >= 2 && memcmp(line, "- ", 2) == 0) break;
+    const char *newline = memchr(line, '\n', left);
+    piece.length += newline ? (size_t)(newline - line) + 1 : left;
+    ++*lines;
+  }
+  rest->data += piece.length;
+  rest->length -= piece.length;
+  return piece;
+}
+
+static void read_pieces(file_reader *r, base_str text, bool ended) {
+  uint32_t line = 1, lines;
+  base_str piece = next_piece(&text, &lines);
+  const tune_yaml *header = tune_yaml_read(r->scratch, piece, line, r->diag);
+  r->file.state = TUNE_FILE_DAMAGED;
+  if (!header || !take_header(r, header)) return;
+  r->file.state = TUNE_FILE_DAMAGED;
+  if (!ended) report_missing_end(r);
+  for (;;) {
+    line += lines;
+    piece = next_piece(&text, &lines);
+    if (piece.length == 0 || (text.length == 0 && !ended)) return;
+    const tune_yaml *list = tune_yaml_read(r->scratch, piece, line, r->diag);
+    if (list && list->kind == TUNE_YAML_LIST)
+      for (uint32_t i = 0; i < list->count; i++)
+        take_record(r, list->items[i].value);
+  }
+}
+
+tune_file tune_file_read(base_arena *arena, base_arena *scratch, base_str text, base_diag *diag) {
+  file_reader r = {
+      .arena = arena, .scratch = scratch, .diag = diag, .file.device = {"", "", "", 0}};
+  const uint32_t before = diag->error_count;
+  base_diag first;
+  base_diag_init(&first, scratch, diag->file, diag->source);
+  const tune_yaml *root = tune_yaml_read(scratch, text, 1, &first);
+  if (root)
+    read_whole(&r, root, has_end(text));
+  else
+    read_pieces(&r, text, has_end(text));
+  // Piece by piece all may be well.
+  if (!root && diag->error_count == before)
+    base_error(diag, first.reports.data[0].loc, "%.*s", BASE_FMT(first.reports.data[0].message));
+  return r.file;
+}
+
+void tune_file_print(base_arena *arena, const tune_device *device, const tune_records *records,
+                     base_text *out) {
+  base_text_printf(out, "# Records of Fathom's autotuner for one device. After a change by hand,\n"
+                        "# `fathom cache validate` says whether it can be read.\n");
+  tune_yaml_writer *writer = tune_yaml_begin(arena, out);
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  put_integer(writer, "schema", TUNE_SCHEMA);
+  tune_yaml_put_string(writer, "device");
+  write_device(writer, device);
+  tune_yaml_put_string(writer, "records");
+  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  for (uint32_t i = 0; i < records->count; i++)
+    write_record(writer, &records->data[i]);
+  tune_yaml_put_end(writer);
+  tune_yaml_put_end(writer);
+  tune_yaml_finish(writer, true);
+}
