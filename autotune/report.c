@@ -14,7 +14,8 @@ enum { BEST_TRIALS = 20, LONGEST_REASON = 300, LONGEST_DIFFERENCE = 240, LONGEST
 
 typedef struct page {
   base_text *out;
-  uint32_t most_dots, most_reasons; // of one plot, of one outcome
+  report_limits limits;  // of one plot
+  uint32_t most_reasons; // of one outcome
 } page;
 
 // A history with what is derived from it.
@@ -290,7 +291,7 @@ static void put_thinned(base_text *out, report_dots dots) {
   report_count(out, dots.drawn);
   report_put(out, " of ");
   report_count(out, dots.all);
-  report_put(out, " dots are drawn: those left out lie beside or on a drawn one.");
+  report_put(out, " dots are drawn; those left out lie beside or on a drawn one.");
 }
 
 static void put_history_figure(const page *page, const section *part) {
@@ -298,7 +299,7 @@ static void put_history_figure(const page *page, const section *part) {
   begin_part(out, part, "history", "Tuning history");
   report_put(out, "<figure><div class=\"scroll\">");
   const size_t before = out->length;
-  const report_dots dots = report_plot_history(out, &part->digest, part->number, page->most_dots);
+  const report_dots dots = report_plot_history(out, &part->digest, part->number, page->limits);
   if (out->length == before) {
     report_put(out, "</div><figcaption>Nothing was run.</figcaption></figure>\n");
     return;
@@ -307,12 +308,12 @@ static void put_history_figure(const page *page, const section *part) {
   if (dots.all > 0)
     report_put(out,
                "Each dot is one trial; a larger dot was timed longer, so its time is surer. The "
-               "line is the best time so far of whatever level. ");
+               "line is the best time so far, however short the timing. ");
+  if (dots.titled) report_put(out, "The pointer on a dot shows its schedule. ");
   if (failures_of(&part->digest) > 0)
     report_put(out,
                "Ticks at the bottom are trials that failed; those that would lie on each other "
                "are drawn once. ");
-  report_put(out, "The pointer on a dot shows its schedule.");
   put_thinned(out, dots);
   report_put(out, "</figcaption></figure>\n");
 }
@@ -322,7 +323,7 @@ static void put_roofline_figure(const page *page, const section *part) {
   begin_part(out, part, "roofline", "Roofline");
   report_put(out, "<div class=\"pair\">\n<figure><div class=\"scroll\">");
   const size_t start = out->length;
-  const report_dots dots = report_plot_roofline(out, &part->digest, part->number, page->most_dots);
+  const report_dots dots = report_plot_roofline(out, &part->digest, part->number, page->limits);
   const size_t middle = out->length;
   report_put(out, "</div>\n<figcaption>");
   if (middle > start) {
@@ -341,7 +342,7 @@ static void put_roofline_figure(const page *page, const section *part) {
   }
   report_put(out, "</figcaption></figure>\n<figure><div class=\"scroll\">");
   const size_t before = out->length;
-  const report_dots stacked = report_plot_shares(out, &part->digest, part->number, page->most_dots);
+  const report_dots stacked = report_plot_shares(out, &part->digest, part->number, page->limits);
   if (out->length > before) {
     report_put(out, "</div>\n<figcaption>How many candidates came how near.");
     if (report_known(part->history->ceiling_gb_s) > 0)
@@ -645,17 +646,19 @@ static void put_mean(base_text *out, const section *parts, uint32_t count) {
 }
 
 static void put_summary(base_text *out, const section *parts, uint32_t count) {
-  report_put(out,
-             "<h2 id=\"summary\">Summary</h2>\n<div class=\"scroll\"><table>\n<thead><tr>"
-             "<th>kernel</th><th>sizes</th><th>target</th><th class=\"number\">rows</th>"
-             "<th class=\"number\">default</th><th class=\"number\">best</th>"
-             "<th class=\"number\">times as fast</th><th class=\"number\" colspan=\"2\">of the "
-             "ceiling (");
+  static const char *const columns[] = {"rows", "default", "best", "times as fast"};
+  report_put(out, "<h2 id=\"summary\">Summary</h2>\n<div class=\"scroll\"><table>\n<caption>Of the "
+                  "ceiling: ");
   put_key(out, false);
-  report_put(out, " default, ");
+  report_put(out, " the default, ");
   put_key(out, true);
-  report_put(out, " best)</th><th class=\"number\">candidates</th><th class=\"number\">failed</th>"
-                  "</tr></thead>\n<tbody>\n");
+  report_put(out,
+             " the best; the upright line is the ceiling.</caption>\n<thead><tr><th>kernel</th>"
+             "<th class=\"sizes\">sizes</th><th>target</th>");
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    base_text_printf(out, "<th class=\"number\">%s</th>", columns[i]);
+  report_put(out, "<th colspan=\"2\">of the ceiling</th><th class=\"number\">candidates</th>"
+                  "<th class=\"number\">failed</th></tr></thead>\n<tbody>\n");
   for (uint32_t i = 0; i < count; i++)
     put_summary_row(out, &parts[i]);
   report_put(out, "</tbody></table></div>\n");
@@ -713,7 +716,11 @@ static void put_head(base_text *out) {
 }
 
 void tune_report_page(const tune_history *histories, uint32_t count, base_text *out) {
-  const page page = {out, share_out(4000, count, 100, 600), share_out(300, count, 10, 100)};
+  const page page = {
+      .out = out,
+      .limits = {share_out(24000, count, 400, 4000), share_out(4000, count, 100, 600)},
+      .most_reasons = share_out(300, count, 10, 100),
+  };
   section *parts = base_new_array(out->arena, section, count);
   for (uint32_t i = 0; i < count; i++)
     parts[i] = section_of(out->arena, &histories[i], i + 1);

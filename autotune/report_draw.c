@@ -54,6 +54,19 @@ void report_draw_text(const report_plot *plot, const char *class, const char *an
   report_put(plot->out, "</text>\n");
 }
 
+void report_draw_turned(const report_plot *plot, double x, double y, double degrees,
+                        base_str text) {
+  report_put(plot->out, "<g transform=\"translate(");
+  report_put_place(plot->out, x);
+  report_put(plot->out, " ");
+  report_put_place(plot->out, y);
+  report_put(plot->out, ") rotate(");
+  report_put_place(plot->out, degrees);
+  report_put(plot->out, ")\">");
+  report_draw_text(plot, "label", "middle", 0, -7, text);
+  report_put(plot->out, "</g>\n");
+}
+
 void report_draw_circle(const report_plot *plot, const char *class, double x, double y,
                         double radius) {
   base_text_printf(plot->out, "<circle class=\"%s\"", class);
@@ -117,6 +130,21 @@ void report_draw_y(const report_plot *plot, const report_axis *axis, const char 
 }
 
 // ---- dots ---------------------------------------------------------------------------------------
+
+void report_draw_points(const report_plot *plot, const report_dot *dots, uint32_t count,
+                        double radius) {
+  report_put(plot->out, "<path class=\"points\" stroke-width=\"");
+  report_put_place(plot->out, 2 * radius);
+  report_put(plot->out, "\" d=\"");
+  for (uint32_t i = 0; i < count; i++) { // round ends make a dot of a line without length
+    report_put(plot->out, "M");
+    report_put_place(plot->out, dots[i].x);
+    report_put(plot->out, " ");
+    report_put_place(plot->out, dots[i].y);
+    report_put(plot->out, "h0");
+  }
+  report_put(plot->out, "\"/>\n");
+}
 
 // Marks the cells of a grid of `size` units that dots lie in; counts the cells, and keeps each one's
 // first dot when `keep`.

@@ -143,12 +143,19 @@ typedef struct report_plot {
 
 typedef struct report_dot {
   double x, y, radius;
-  uint32_t index; // of what it stands for
+  uint32_t entry; // of the history, that it stands for
 } report_dot;
+
+// How much a plot may draw.
+typedef struct report_limits {
+  uint32_t dots;   // at most
+  uint32_t titles; // most dots that say under the pointer what they stand for; with more, none does
+} report_limits;
 
 // How many dots a plot drew, of how many that there were.
 typedef struct report_dots {
   uint32_t drawn, all;
+  bool titled;
 } report_dots;
 
 // `kind` and `section` make ids; title and description are for those who do not see the plot.
@@ -163,11 +170,16 @@ void report_draw_line(const report_plot *plot, const char *class, double x1, dou
 // `anchor`: "start", "middle" or "end" of the text is at x.
 void report_draw_text(const report_plot *plot, const char *class, const char *anchor, double x,
                       double y, base_str text);
+// A label along a line through x, y that is turned clockwise.
+void report_draw_turned(const report_plot *plot, double x, double y, double degrees, base_str text);
 void report_draw_circle(const report_plot *plot, const char *class, double x, double y,
                         double radius);
 void report_draw_best(const report_plot *plot, double x, double y);    // a diamond
 void report_draw_initial(const report_plot *plot, double x, double y); // a square, hollow
 void report_put_place(base_text *out, double place);                   // a coordinate, to a tenth
+// Dots as one path, which takes a tenth of the room that circles take.
+void report_draw_points(const report_plot *plot, const report_dot *dots, uint32_t count,
+                        double radius);
 // Of dots that would hide each other leaves the first, so that at most `most` are left; keeps their
 // order. Returns how many are left.
 uint32_t report_thin(base_arena *arena, const report_plot *plot, report_dot *dots, uint32_t count,
@@ -176,14 +188,14 @@ uint32_t report_thin(base_arena *arena, const report_plot *plot, report_dot *dot
 // ---- plots --------------------------------------------------------------------------------------
 
 // Each is one <svg>, or nothing when there is nothing to draw. `section` counts the histories of the
-// page; at most `most` dots are drawn.
+// page.
 report_dots report_plot_history(base_text *out, const report_digest *digest, uint32_t section,
-                                uint32_t most);
+                                report_limits limits);
 report_dots report_plot_roofline(base_text *out, const report_digest *digest, uint32_t section,
-                                 uint32_t most);
+                                 report_limits limits);
 // Shares of the ceiling; without a ceiling GB/s.
 report_dots report_plot_shares(base_text *out, const report_digest *digest, uint32_t section,
-                               uint32_t most);
+                               report_limits limits);
 
 // The scale that all knobs of a history share, and those that are drawn: the first `drawn`.
 typedef struct report_knob_scale {

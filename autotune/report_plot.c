@@ -28,8 +28,10 @@ static const char *anchor_of(const report_plot *plot, double x) {
 }
 
 // A dot that says, under the pointer, what it stands for.
-static void draw_dot(const report_plot *plot, const report_dot *dot, const report_digest *digest,
-                     const tune_trial *trial) {
+static void draw_titled(const report_plot *plot, const report_digest *digest,
+                        const report_dot *dot) {
+  const tune_history *history = digest->history;
+  const tune_trial *trial = &history->entries[dot->entry].trial;
   base_text *out = plot->out;
   report_put(out, "<circle cx=\"");
   report_put_place(out, dot->x);
@@ -40,9 +42,42 @@ static void draw_dot(const report_plot *plot, const report_dot *dot, const repor
   report_put(out, "\"><title>");
   report_time(out, report_us_of(trial));
   report_put(out, ": ");
-  const char *initial = digest->history->initial.schedule;
+  const char *initial = history->initial.schedule;
   report_escape_some(out, report_difference(out->arena, initial, trial->schedule), 120);
   report_put(out, "</title></circle>\n");
+}
+
+// Of many dots, smaller ones: a path for each radius.
+static void draw_untitled(const report_plot *plot, const report_dot *dots, uint32_t count) {
+  report_dot *same = base_new_array(plot->out->arena, report_dot, count);
+  double before = 0;
+  while (true) {
+    double radius = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      if (dots[i].radius > before && (radius == 0 || dots[i].radius < radius))
+        radius = dots[i].radius;
+    }
+    if (radius == 0) return;
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      if (dots[i].radius == radius) same[number++] = dots[i];
+    }
+    report_draw_points(plot, same, number, radius * 0.6);
+    before = radius;
+  }
+}
+
+static bool draw_dots(const report_plot *plot, const report_digest *digest, const report_dot *dots,
+                      uint32_t count, report_limits limits) {
+  if (count > limits.titles) {
+    draw_untitled(plot, dots, count);
+    return false;
+  }
+  report_put(plot->out, "<g class=\"dots\">\n");
+  for (uint32_t i = 0; i < count; i++)
+    draw_titled(plot, digest, &dots[i]);
+  report_put(plot->out, "</g>\n");
+  return true;
 }
 
 static void widen(double *low, double *high, double value) {
@@ -122,11 +157,11 @@ static double place_entry(const history_plot *view, uint32_t entry) {
   return report_place(&view->seconds, view->digest->seconds[entry]);
 }
 
-static report_dots draw_trials(const history_plot *view, uint32_t most) {
+static report_dots draw_trials(const history_plot *view, report_limits limits) {
   const tune_history *history = view->digest->history;
   base_arena *arena = view->plot.out->arena;
   report_dot *dots = base_new_array(arena, report_dot, view->timed);
-  report_dots count = {0, 0};
+  report_dots count = {0};
   for (uint32_t i = 0; i < history->count; i++) {
     const double us = entry_us(&history->entries[i]);
     if (us == 0) continue;
@@ -134,11 +169,8 @@ static report_dots draw_trials(const history_plot *view, uint32_t most) {
     const double radius = 2.2 + 0.6 * (level < 4 ? level : 4);
     dots[count.all++] = (report_dot){place_entry(view, i), place_us(view, us), radius, i};
   }
-  count.drawn = report_thin(arena, &view->plot, dots, count.all, most);
-  report_put(view->plot.out, "<g class=\"dots\">\n");
-  for (uint32_t i = 0; i < count.drawn; i++)
-    draw_dot(&view->plot, &dots[i], view->digest, &history->entries[dots[i].index].trial);
-  report_put(view->plot.out, "</g>\n");
+  count.drawn = report_thin(arena, &view->plot, dots, count.all, limits.dots);
+  count.titled = draw_dots(&view->plot, view->digest, dots, count.drawn, limits);
   return count;
 }
 
@@ -238,10 +270,10 @@ static void draw_history_axes(const history_plot *view) {
 }
 
 report_dots report_plot_history(base_text *out, const report_digest *digest, uint32_t section,
-                                uint32_t most) {
+                                report_limits limits) {
   history_plot view = {.plot = {.out = out}, .digest = digest};
   survey_entries(&view);
-  if (view.timed + view.failed == 0) return (report_dots){0, 0};
+  if (view.timed + view.failed == 0) return (report_dots){0};
   lay_out_history(&view);
   base_text about = {.arena = out->arena};
   report_count(&about, view.timed);
@@ -259,9 +291,9 @@ report_dots report_plot_history(base_text *out, const report_digest *digest, uin
   report_put(&about, ".");
   report_plot_open(&view.plot, "history", section, "Tuning history", base_text_str(&about));
   draw_history_axes(&view);
-  report_dots dots = {0, 0};
+  report_dots dots = {0};
   if (view.timed) {
-    dots = draw_trials(&view, most);
+    dots = draw_trials(&view, limits);
     draw_running_best(&view);
     draw_default_line(&view);
     draw_winner(&view);
@@ -317,17 +349,8 @@ static void draw_memory_roof(const roofline_plot *view) {
   double end = report_place(&view->x, view->intensity);
   if (end > x2) end = x2;
   const double x = (x1 + end) / 2, y = y1 + (y2 - y1) * (x - x1) / (x2 - x1);
-  base_text *out = plot->out;
-  report_put(out, "<g transform=\"translate(");
-  report_put_place(out, x);
-  report_put(out, " ");
-  report_put_place(out, y);
-  report_put(out, ") rotate(");
-  report_put_place(out, atan2(y2 - y1, x2 - x1) * 57.29577951308232);
-  report_put(out, ")\">");
-  report_draw_text(plot, "label", "middle", 0, -7,
-                   labelled_number(out->arena, "memory", view->memory, "GB/s"));
-  report_put(out, "</g>\n");
+  report_draw_turned(plot, x, y, atan2(y2 - y1, x2 - x1) * 57.29577951308232,
+                     labelled_number(plot->out->arena, "memory", view->memory, "GB/s"));
 }
 
 static void draw_peak(const roofline_plot *view) {
@@ -342,7 +365,7 @@ static void draw_peak(const roofline_plot *view) {
 
 // All have the same intensity: they are spread sideways, by the golden ratio, so that neighbours in
 // time are apart.
-static report_dots draw_performances(const roofline_plot *view, uint32_t most) {
+static report_dots draw_performances(const roofline_plot *view, report_limits limits) {
   const report_digest *digest = view->digest;
   const report_plot *plot = &view->plot;
   const double middle = report_place(&view->x, view->intensity);
@@ -350,19 +373,11 @@ static report_dots draw_performances(const roofline_plot *view, uint32_t most) {
   for (uint32_t i = 0; i < digest->timed; i++) {
     const double performance = report_gflop_s(digest->history, digest->candidates[i].us);
     const double spread = fmod(i * 0.6180339887498949, 1) - 0.5;
-    dots[i] = (report_dot){middle + 22 * spread, report_place(&view->y, performance), 2, i};
+    dots[i] = (report_dot){middle + 36 * spread, report_place(&view->y, performance), 2, 0};
   }
-  const uint32_t drawn = report_thin(plot->out->arena, plot, dots, digest->timed, most);
-  report_put(plot->out, "<path class=\"points\" d=\"");
-  for (uint32_t i = 0; i < drawn; i++) { // round ends make a dot of a line without length
-    report_put(plot->out, i ? " M" : "M");
-    report_put_place(plot->out, dots[i].x);
-    report_put(plot->out, " ");
-    report_put_place(plot->out, dots[i].y);
-    report_put(plot->out, " h0");
-  }
-  report_put(plot->out, "\"/>\n");
-  return (report_dots){drawn, digest->timed};
+  const uint32_t drawn = report_thin(plot->out->arena, plot, dots, digest->timed, limits.dots);
+  report_draw_points(plot, dots, drawn, drawn > limits.titles ? 1.2 : 2.2);
+  return (report_dots){drawn, digest->timed, false};
 }
 
 static void draw_both(const roofline_plot *view) {
@@ -371,8 +386,8 @@ static void draw_both(const roofline_plot *view) {
   const double initial = report_gflop_s(history, view->digest->initial_us);
   const double best = view->digest->predicted ? 0 : report_gflop_s(history, view->digest->best_us);
   const double middle = report_place(&view->x, view->intensity);
-  const bool right = middle + 130 < plot->right;
-  const double x = right ? middle + 22 : middle - 22;
+  const bool right = middle + 150 < plot->right;
+  const double x = right ? middle + 26 : middle - 26;
   const char *anchor = right ? "start" : "end";
   double initial_y = report_place(&view->y, initial), best_y = report_place(&view->y, best);
   if (initial > 0) report_draw_initial(plot, middle, initial_y);
@@ -393,21 +408,21 @@ static void draw_both(const roofline_plot *view) {
 }
 
 report_dots report_plot_roofline(base_text *out, const report_digest *digest, uint32_t section,
-                                 uint32_t most) {
+                                 report_limits limits) {
   const tune_history *history = digest->history;
   const double flops = report_known(history->flops);
   roofline_plot view = {.plot = {.out = out},
                         .digest = digest,
                         .memory = report_known(history->ceiling_gb_s),
                         .peak = report_known(history->peak_gflop_s)};
-  if (history->bytes == 0 || flops == 0 || digest->timed == 0) return (report_dots){0, 0};
-  if (view.memory == 0 && view.peak == 0) return (report_dots){0, 0};
+  if (history->bytes == 0 || flops == 0 || digest->timed == 0) return (report_dots){0};
+  if (view.memory == 0 && view.peak == 0) return (report_dots){0};
   view.intensity = flops / (double)history->bytes;
   for (uint32_t i = 0; i < digest->timed; i++)
     widen(&view.low, &view.high, report_gflop_s(history, digest->candidates[i].us));
   widen(&view.low, &view.high, report_gflop_s(history, digest->initial_us));
   widen(&view.low, &view.high, report_gflop_s(history, digest->best_us));
-  if (view.low == 0) return (report_dots){0, 0};
+  if (view.low == 0) return (report_dots){0};
   lay_out_roofline(&view);
   base_text about = {.arena = out->arena};
   report_put(&about, "All candidates do ");
@@ -422,7 +437,7 @@ report_dots report_plot_roofline(base_text *out, const report_digest *digest, ui
   report_draw_y(&view.plot, &view.y, "GFLOP/s: higher is better");
   draw_memory_roof(&view);
   draw_peak(&view);
-  const report_dots dots = draw_performances(&view, most);
+  const report_dots dots = draw_performances(&view, limits);
   draw_both(&view);
   report_plot_close(&view.plot);
   return dots;
@@ -461,7 +476,7 @@ static void lay_out_shares(shares_plot *view) {
   plot->width = 440;
   plot->height = 340;
   plot->left = 16;
-  plot->right = 416;
+  plot->right = 404;
   plot->top = 84;
   plot->bottom = 292;
   double low = 0, high = view->of_ceiling ? 1 : 0;
@@ -473,28 +488,29 @@ static void lay_out_shares(shares_plot *view) {
   view->x = report_axis_exact(0, high * 1.03, plot->left, plot->right, false);
 }
 
-// Stacks the dots of each column, closer together where the tallest would not fit.
-static report_dots draw_stacks(const shares_plot *view, uint32_t most) {
+// Stacks the dots of each column, closer together where the tallest would not fit. Of too many dots
+// each second, third, ... of a stack is drawn.
+static report_dots draw_stacks(const shares_plot *view, report_limits limits) {
   const report_plot *plot = &view->plot;
   const report_digest *digest = view->digest;
-  uint32_t stacks[128] = {0}, tallest = 1;
+  uint32_t stacks[128] = {0}, tallest = 1, drawn = 0;
+  const uint32_t each = 1 + (digest->timed - 1) / limits.dots;
   report_dot *dots = base_new_array(plot->out->arena, report_dot, digest->timed);
   for (uint32_t i = 0; i < digest->timed; i++) {
-    const double x = report_place(&view->x, share_at(view, digest->candidates[i].us));
-    const uint32_t column = (uint32_t)((x - plot->left) / COLUMN);
-    dots[i] = (report_dot){plot->left + (column + 0.5) * COLUMN, stacks[column]++, 2.4, i};
+    const report_candidate *candidate = &digest->candidates[i];
+    const double x = report_place(&view->x, share_at(view, candidate->us));
+    const uint32_t column = (uint32_t)((x - plot->left) / COLUMN), level = stacks[column]++;
     if (stacks[column] > tallest) tallest = stacks[column];
+    if (level % each == 0)
+      dots[drawn++] =
+          (report_dot){plot->left + (column + 0.5) * COLUMN, level, 2.4, candidate->order};
   }
   const double room = plot->bottom - plot->top - 12;
   const double step = tallest * COLUMN > room ? room / tallest : COLUMN;
-  for (uint32_t i = 0; i < digest->timed; i++)
-    dots[i].y = plot->bottom - 4 - step * dots[i].y;
-  const uint32_t drawn = report_thin(plot->out->arena, plot, dots, digest->timed, most);
-  report_put(plot->out, "<g class=\"dots\">\n");
   for (uint32_t i = 0; i < drawn; i++)
-    draw_dot(plot, &dots[i], digest, &digest->candidates[dots[i].index].entry->trial);
-  report_put(plot->out, "</g>\n");
-  return (report_dots){drawn, digest->timed};
+    dots[i].y = plot->bottom - 4 - step * dots[i].y;
+  const bool titled = draw_dots(plot, digest, dots, drawn, limits);
+  return (report_dots){drawn, digest->timed, titled};
 }
 
 static void draw_share(const shares_plot *view, const char *name, double share, double y) {
@@ -518,9 +534,7 @@ static void draw_shares(const shares_plot *view) {
   if (view->of_ceiling) {
     const double x = report_place(&view->x, 1);
     report_draw_line(plot, "roof", x, plot->top - 6, x, plot->bottom);
-    const char *anchor = anchor_of(plot, x);
-    report_draw_text(plot, "label", anchor, anchor[0] == 'e' ? x - 6 : x + 6, plot->top - 6,
-                     BASE_STR("the ceiling"));
+    report_draw_turned(plot, x, plot->top + 34, 90, BASE_STR("the ceiling"));
   }
   if (view->initial > 0) {
     const double x = report_place(&view->x, view->initial);
@@ -537,12 +551,12 @@ static void draw_shares(const shares_plot *view) {
 }
 
 report_dots report_plot_shares(base_text *out, const report_digest *digest, uint32_t section,
-                               uint32_t most) {
+                               report_limits limits) {
   const tune_history *history = digest->history;
   shares_plot view = {.plot = {.out = out},
                       .digest = digest,
                       .of_ceiling = report_known(history->ceiling_gb_s) > 0};
-  if (history->bytes == 0 || digest->timed == 0) return (report_dots){0, 0};
+  if (history->bytes == 0 || digest->timed == 0) return (report_dots){0};
   measure_both(&view);
   lay_out_shares(&view);
   const char *what =
@@ -558,7 +572,7 @@ report_dots report_plot_shares(base_text *out, const report_digest *digest, uint
   report_draw_x(&view.plot, &view.x, what);
   report_draw_text(&view.plot, "name", "start", 4, 15,
                    BASE_STR("candidates, stacked: further right is better"));
-  const report_dots dots = draw_stacks(&view, most);
+  const report_dots dots = draw_stacks(&view, limits);
   draw_shares(&view);
   report_plot_close(&view.plot);
   return dots;

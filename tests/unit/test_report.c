@@ -28,7 +28,7 @@ typedef struct attribute {
 typedef struct checker {
   const char *at;
   base_str stack[MAX_DEPTH];
-  uint32_t depth, id_count, link_count, svgs, dots;
+  uint32_t depth, id_count, link_count, svgs, dots, points;
   base_str ids[MAX_IDS], links[MAX_IDS];
   double width, height; // of the <svg> around; 0: none
   bool moved;           // within a <g> with a transform
@@ -117,6 +117,10 @@ static void check_places(checker *check, base_str tag, const attribute *attribut
   const base_str *path = find_attribute(attributes, count, "d");
   if (path) check_path(check, *path);
   check->dots += is_word(tag, "circle");
+  const base_str *class = find_attribute(attributes, count, "class");
+  if (class && is_word(*class, "points"))
+    for (size_t i = 0; i < path->length; i++)
+      check->points += path->data[i] == 'M';
   const base_str *transform = find_attribute(attributes, count, "transform");
   if (!transform) return;
   double x, y;
@@ -737,7 +741,8 @@ static void thousands_of_trials_stay_small(void **state) {
   history.initial.schedule = entries[0].trial.schedule;
   const base_str page = page_of(*state, &history, 1);
   const checker *check = check_page(*state, page);
-  print_message("%u trials: %zu bytes, %u dots\n", (unsigned)TRIALS, page.length, check->dots);
+  print_message("%u trials: %zu bytes, %u circles, %u points\n", (unsigned)TRIALS, page.length,
+                check->dots, check->points);
   assert_true(page.length < 700 * 1000);
   assert_int_equal(count_of(page, "To keep this page small"), 3);
   assert_has(page, " rarer reasons are left out");
@@ -833,7 +838,7 @@ static void dots_are_thinned_evenly(void **state) {
   assert_in_range(left, 100, 200);
   uint32_t quadrants[4] = {0};
   for (uint32_t i = 0; i < left; i++) {
-    assert_true(i == 0 || dots[i - 1].index < dots[i].index);
+    assert_true(i == 0 || dots[i - 1].entry < dots[i].entry);
     quadrants[(dots[i].x >= 50) + 2 * (dots[i].y >= 25)]++;
   }
   for (int i = 0; i < 4; i++)
