@@ -1,5 +1,5 @@
-// The page about a tuning run: what stands where. Plots, numbers and what is counted are in the files
-// beside it, the looks in report.css.
+// The page about a tuning run: what stands where. Plots, numbers and what is counted are in the
+// files beside it, the looks in report.css.
 #include "autotune/report.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// autotune: the page about a tuning run. One file of XHTML with its styles and plots inline, that any
-// browser shows without a network and without scripts.
+// autotune: the page about a tuning run. One file of XHTML with its styles and plots inline, that
+// any browser shows without a network and without scripts.
 //
 // The data is plain, and nothing of it is trusted: names and reasons may hold any bytes, and a time
 // that is no time (NaN, infinite, 0, negative, more than 100 days) is left out and counted. NULL
@@ -57,10 +57,10 @@ typedef struct tune_history {
 
 // ---- the page -----------------------------------------------------------------------------------
 
-// Appends the whole page: for each history a section with what was found, when, against which roofs,
-// by which knobs; with several, a table of all of them comes first. Of thousands of trials dots that
-// would lie on each other are left out, which the page says, so that it stays below about 2 MB.
-// Takes memory of the text's arena, also for its own use.
+// Appends the whole page: for each history a section with what was found, when, against which
+// roofs, by which knobs; with several, a table of all of them comes first. Of thousands of trials
+// not all dots are drawn and not all reasons listed, which the page says: it stays below 2 MB for
+// any ten histories. Takes memory of the text's arena, also for its own use.
 void tune_report_page(const tune_history *histories, uint32_t count, base_text *out);
 
 #endif

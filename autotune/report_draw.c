@@ -146,8 +146,8 @@ void report_draw_points(const report_plot *plot, const report_dot *dots, uint32_
   report_put(plot->out, "\"/>\n");
 }
 
-// Marks the cells of a grid of `size` units that dots lie in; counts the cells, and keeps each one's
-// first dot when `keep`.
+// Marks the cells of a grid of `size` units that dots lie in; counts the cells, and keeps the first
+// dot of each when `keep`.
 static uint32_t fill_cells(const report_plot *plot, bool *cells, double size, report_dot *dots,
                            uint32_t count, bool keep) {
   const size_t columns = (size_t)(plot->width / size) + 1;

@@ -46,7 +46,7 @@ typedef struct report_axis {
   uint32_t decimals;              // that linear ticks need
 } report_axis;
 
-// An axis for values from `low` to `high` (finite; above 0 for a log axis), with some air. A log one
+// An axis for values from `low` to `high` (finite; above 0 for a log axis), with some air: a log one
 // when they differ by a factor of 8 or more and `may_log`.
 report_axis report_axis_of(double low, double high, double from, double to, bool may_log);
 // Exactly from `low` to `high`.
@@ -64,8 +64,8 @@ report_unit report_unit_of(double us);
 
 // ---- what a history says ------------------------------------------------------------------------
 
-// A schedule with the trial that counts: that of the highest level, of several the last. A predicted
-// time counts only where nothing was run.
+// A schedule with the trial that counts: that of the highest level, of several the last. What was
+// only predicted counts where nothing was run.
 typedef struct report_candidate {
   const tune_history_entry *entry;
   uint32_t order; // of its entry
@@ -134,8 +134,8 @@ base_str report_summary_of(const tune_history *history, base_str knob);
 
 // ---- drawing ------------------------------------------------------------------------------------
 
-// A plot under construction: one <svg> of `width` by `height` units; `top` .. `bottom` and `left` ..
-// `right` is where the data goes. Classes are in report.css.
+// A plot under construction: one <svg> of `width` by `height` units; the data goes to `left` ..
+// `right` and `top` .. `bottom`. Classes are in report.css.
 typedef struct report_plot {
   base_text *out;
   double width, height, left, right, top, bottom;
@@ -187,8 +187,8 @@ uint32_t report_thin(base_arena *arena, const report_plot *plot, report_dot *dot
 
 // ---- plots --------------------------------------------------------------------------------------
 
-// Each is one <svg>, or nothing when there is nothing to draw. `section` counts the histories of the
-// page.
+// Each is one <svg>, or nothing when there is nothing to draw. `section` counts the histories of
+// the page.
 report_dots report_plot_history(base_text *out, const report_digest *digest, uint32_t section,
                                 report_limits limits);
 report_dots report_plot_roofline(base_text *out, const report_digest *digest, uint32_t section,

@@ -1,5 +1,5 @@
-// The plots of knobs: a row for each value, from the best time with it to the median; and the meter of
-// the summary.
+// The plots of knobs: a row for each value, from the best time with it to the median; and the meter
+// of the summary.
 #include <stdlib.h>
 
 #include "autotune/report_parts.h"

@@ -1,5 +1,5 @@
-// Text and numbers of the page about a tuning run. printf's %f and friends are not used: their point
-// is the locale's.
+// Text and numbers of the page about a tuning run. printf's %f and friends are not used: their
+// point is the locale's.
 #include <math.h>
 #include <string.h>
 
