@@ -101,12 +101,15 @@ struct fathom_context {
   base_arena arena;
   base_allocator allocator;
   const char *cache_directory; // "" when the cache is off
-  bool cache_named;            // by the host or $FATHOM_CACHE_DIR: then it has to be usable
+  bool cache_named;            // by the host or $FATHOM_CACHE: then it has to be usable
   uint32_t threads;
-  void *lock;    // pthread_mutex_t, guards `pool` and `devices`
+  void *lock;    // pthread_mutex_t, guards `pool`, `devices` and `records`
   rt_pool *pool; // made when first asked for
   struct api_device *devices;
+  struct api_records *records; // of tuning, when they were first needed (tuned.c)
 };
+
+void api_records_close(fathom_context *context);
 
 // The context's own pool.
 fathom_status api_context_pool(fathom_context *context, rt_executor *out);
@@ -209,11 +212,24 @@ struct fathom_executable {
   const char *const *names; // of the slots
   const ir_graph *graph;    // interp: what is evaluated; its axes are the program's
   cg_artefact *artefact;    // what was compiled; NULL for interp
-  const char *arch;         // of a GPU; else ""
-  rt_loaded *loaded;        // on a device; NULL for cpu and interp
-  uint32_t ordinal;         // of the device, as DLPack counts
+  // Where schedules were tuned for several numbers of rows: one for each of them that differs, the
+  // first of which is `artefact`. Else there is none.
+  uint32_t variant_count;
+  struct api_variant *variants;
+  const char *arch;  // of a GPU; else ""
+  rt_loaded *loaded; // on a device; NULL for cpu and interp
+  uint32_t ordinal;  // of the device, as DLPack counts
   double compile_us;
 };
+
+typedef struct api_variant {
+  int64_t rows; // that its schedule was tuned for
+  cg_artefact *artefact;
+} api_variant;
+
+// The code for so many rows: of the variant tuned for the nearest number, by ratio.
+const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes);
+const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows);
 
 static inline rt_device *api_executable_device(const fathom_executable *executable) {
   return executable->loaded != NULL ? rt_loaded_device(executable->loaded) : NULL;

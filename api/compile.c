@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/tuned.h"
 #include "passes/passes.h"
 
 static const base_loc nowhere;
@@ -125,6 +126,8 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
 static void release_code(void *opaque) {
   fathom_executable *executable = opaque;
   rt_device_unload(executable->loaded);
+  for (uint32_t i = 1; i < executable->variant_count; i++)
+    executable->variants[i].artefact->release(executable->variants[i].artefact);
   if (executable->artefact != NULL) executable->artefact->release(executable->artefact);
 }
 
@@ -146,7 +149,7 @@ static bool check_cache(api_call *call) {
   base_error_status(&call->diag, BASE_IO, nowhere, "the cache folder %s cannot be used: %.*s",
                     context->cache_directory, BASE_FMT(why));
   base_hint(&call->diag, "name a folder you can write in, or an empty name to go without a cache "
-                         "($FATHOM_CACHE_DIR, or cache_directory of the context)");
+                         "($FATHOM_CACHE, or cache_directory of the context)");
   return false;
 }
 
@@ -199,9 +202,59 @@ static bool retry_without_cache(api_call *call, const cg_target *target, const i
   return compile_and_load(call, target, fused, &fresh, device, executable);
 }
 
+// ---- variants -----------------------------------------------------------------------------------
+
+static const cg_artefact *nearest_variant(const fathom_executable *executable, double rows) {
+  const api_variant *best = &executable->variants[0];
+  for (uint32_t i = 1; i < executable->variant_count; i++) {
+    const api_variant *other = &executable->variants[i];
+    // Nearer by ratio: the logarithms' distances compared without logarithms.
+    double low = (double)best->rows, high = (double)other->rows;
+    if (rows * rows > low * high) best = other;
+  }
+  return best->artefact;
+}
+
+const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows) {
+  if (executable->variant_count == 0) return executable->artefact;
+  return nearest_variant(executable, (double)rows);
+}
+
+const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes) {
+  if (executable->variant_count == 0) return executable->program;
+  const rt_program *program = executable->program;
+  double rows = 1;
+  for (uint32_t i = 0; i < program->axis_count; i++)
+    if (program->axes[i].size == RT_DYNAMIC) rows *= (double)sizes[i];
+  return nearest_variant(executable, rows)->program;
+}
+
+// Each schedule that differs from the one for fewer rows.
+static bool compile_variants(api_call *call, const cg_target *target, const ir_graph *fused,
+                             const cg_options *options, uint32_t count, const api_tuned *tuned,
+                             fathom_executable *executable) {
+  executable->variants = base_new_array(&executable->arena, api_variant, count);
+  for (uint32_t i = 0; i < count; i++) {
+    if (i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0) continue;
+    cg_options own = *options;
+    own.schedule = tuned[i].schedule;
+    own.schedule_source = "tuned";
+    cg_artefact *artefact = target->compile(&call->arena, fused, &own, &call->diag);
+    if (artefact == NULL) return false;
+    executable->variants[executable->variant_count++] = (api_variant){tuned[i].rows, artefact};
+    if (executable->variant_count > 1) continue;
+    executable->artefact = artefact;
+    executable->program = artefact->program;
+  }
+  if (executable->variant_count == 1) executable->variant_count = 0; // it is the only code
+  return true;
+}
+
+// ---- compiling ----------------------------------------------------------------------------------
+
 // False: see the call's diag.
-static bool compile_kernels(api_call *call, const ir_graph *fused, api_request *request,
-                            fathom_executable *executable) {
+static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_graph *fused,
+                            api_request *request, fathom_executable *executable) {
   const cg_target *target = api_codegen(call, request->kind);
   if (target == NULL || !check_cache(call)) return false;
   rt_device *device = NULL;
@@ -210,7 +263,14 @@ static bool compile_kernels(api_call *call, const ir_graph *fused, api_request *
     if (device == NULL) return false;
   }
   base_defer(&executable->arena, release_code, executable); // before there is anything to leak
+  const api_tuned *tuned = NULL;
+  uint32_t count = 0;
+  if (request->kind == API_CPU && request->cg.schedule[0] == 0 &&
+      strcmp(request->cg.cpu, "host") == 0)
+    count = api_tuned_find(call, bound, target, &tuned);
   base_diag before = call->diag;
+  if (count > 0)
+    return compile_variants(call, target, fused, &request->cg, count, tuned, executable);
   if (compile_and_load(call, target, fused, &request->cg, device, executable)) return true;
   bool cached = executable->artefact != NULL && request->cg.cache_directory[0] != 0;
   return cached && device != NULL && call->diag.status == BASE_UNSUPPORTED &&
@@ -257,7 +317,8 @@ static fathom_status compile_body(api_call *call, void *opaque) {
   if (!api_targets[request.kind].compiles) {
     executable->graph = api_graph_copy(&executable->arena, lowered);
     executable->program = describe_graph(&executable->arena, executable->graph);
-  } else if (!compile_kernels(call, lowered, &request, executable)) {
+  } else if (!compile_kernels(call, api_graph_open(call, frame->graph), lowered, &request,
+                              executable)) {
     return FATHOM_UNSUPPORTED;
   }
   collect_names(executable);

@@ -149,7 +149,7 @@ static const char *environment(const char *name) {
 // The folder, "" for none. The order is the one fathom.h documents; without a home there is no
 // cache.
 static base_str find_cache(base_arena *arena, const char *given, bool *named) {
-  const char *own = given != NULL ? given : getenv("FATHOM_CACHE_DIR");
+  const char *own = given != NULL ? given : getenv("FATHOM_CACHE");
   *named = own != NULL && own[0] != 0;
   if (own != NULL) return base_str_copy(arena, base_str_from(own));
   const char *xdg = environment("XDG_CACHE_HOME");
@@ -165,6 +165,10 @@ static void destroy_lock(void *lock) {
 
 static void destroy_pool(void *context) {
   rt_pool_destroy(((fathom_context *)context)->pool);
+}
+
+static void close_records(void *context) {
+  api_records_close(context);
 }
 
 static void close_devices(void *context) {
@@ -188,6 +192,7 @@ static fathom_status create_body(api_call *call, void *opaque) {
     return api_fail(FATHOM_MEMORY, "the context's lock could not be made");
   base_defer(&context->arena, destroy_lock, lock);
   base_defer(&context->arena, destroy_pool, context);
+  base_defer(&context->arena, close_records, context);
   base_defer(&context->arena, close_devices, context);
   context->lock = lock;
   return FATHOM_OK;

@@ -69,7 +69,7 @@ static bool find_needed(api_call *call, run_frame *frame) {
   const fathom_executable *executable = frame->executable;
   const api_args *args = &frame->args;
   if (executable->loaded == NULL)
-    return rt_workspace_size(executable->program, args->tensors, args->sizes,
+    return rt_workspace_size(api_program_for(executable, args->sizes), args->tensors, args->sizes,
                              frame->executor.concurrency, &frame->needed, &call->diag) == BASE_OK;
   return rt_device_workspace(executable->loaded, args->tensors, args->sizes, &frame->needed,
                              &call->diag) == BASE_OK;
@@ -178,7 +178,8 @@ static fathom_status run_body(api_call *call, void *opaque) {
     return api_device_execute(call, executable, &frame->args, &frame->on_device);
   }
   void *rest = frame->workspace != NULL ? (char *)frame->workspace + own_bytes(frame) : NULL;
-  rt_launch(executable->program, frame->args.tensors, frame->args.sizes, &frame->executor, rest);
+  rt_launch(api_program_for(executable, frame->args.sizes), frame->args.tensors, frame->args.sizes,
+            &frame->executor, rest);
   return FATHOM_OK;
 }
 

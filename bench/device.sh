@@ -91,7 +91,7 @@ find_library() { # VARIABLE PATTERN
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export FATHOM_CACHE_DIR=$work/cache
+export FATHOM_CACHE=$work/cache
 info=$("$build/bin/fathom" info)
 grep -q '^nvrtc: ' <<<"$info" || find_library FATHOM_LIBNVRTC 'libnvrtc.so.1[1-9]*'
 grep -q '^cublaslt: ' <<<"$info" || find_library FATHOM_LIBCUBLASLT 'libcublasLt.so.1[1-9]*'

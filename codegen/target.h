@@ -15,6 +15,7 @@ typedef struct cg_options {
   const char *arch;            // "sm_90a"; the cuda target only
   bool emulate;                // cuda: text for the emulator, which needs no NVRTC
   const char *schedule;        // key=value,...; "" for the default
+  const char *schedule_source; // where that comes from: NULL means "given"
   const char *cache_directory; // "" for none
 } cg_options;
 
@@ -30,7 +31,7 @@ typedef struct cg_artefact {
   const rt_program *program;
   const rt_device_program *device; // cuda: what rt_device_load takes; NULL for the cpu
   const char *schedule;            // complete, of the first kernel
-  const char *schedule_source;     // "default" or "given"
+  const char *schedule_source;     // "default", "given" or "tuned"
   bool from_cache;
   void (*release)(struct cg_artefact *artefact);
   void *owner;

@@ -75,8 +75,8 @@ typedef struct fathom_context_options {
   void *allocator_user;
   void *(*allocate)(void *user, size_t bytes);
   void (*release)(void *user, void *pointer);
-  // Folder of the object cache. NULL: $FATHOM_CACHE_DIR, else $XDG_CACHE_HOME/fathom, else
-  // ~/.cache/fathom. "" turns the cache off. A folder named here or by $FATHOM_CACHE_DIR must be
+  // Folder of the object cache. NULL: $FATHOM_CACHE, else $XDG_CACHE_HOME/fathom, else
+  // ~/.cache/fathom. "" turns the cache off. A folder named here or by $FATHOM_CACHE must be
   // readable, or creatable: else compiling fails with FATHOM_IO. What lies in it may be damaged:
   // then it is compiled again.
   const char *cache_directory;

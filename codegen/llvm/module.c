@@ -54,7 +54,9 @@ cpu_plan *cpu_plan_create(base_arena *arena, const ir_graph *graph, const cg_opt
   bool given = options->schedule && *options->schedule;
   if (!cg_has_all_ops(graph, emit_has, "cpu", "codegen/llvm/emit_math.c", diag)) return NULL;
   plan->graph = graph;
-  plan->schedule_source = given ? "given" : "default";
+  plan->schedule_source = !given                     ? "default"
+                          : options->schedule_source ? options->schedule_source
+                                                     : "given";
   plan->kernel_count = pass_kernel_count(graph);
   plan->kernels = base_new_array(arena, cpu_kernel, plan->kernel_count);
   for (uint32_t i = 0; i < plan->kernel_count; i++) {

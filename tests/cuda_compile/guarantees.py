@@ -76,7 +76,7 @@ class Program:
 
     def __init__(self, path, folder, schedule, nvrtc):
         self.path = path
-        self.environment = {**os.environ, "FATHOM_CACHE_DIR": os.path.join(folder, "cache")}
+        self.environment = {**os.environ, "FATHOM_CACHE": os.path.join(folder, "cache")}
         if not nvrtc:  # reports are quicker without
             self.environment["FATHOM_LIBNVRTC"] = os.path.join(folder, "none")
         self.schedule = ["--schedule", schedule] if schedule else []

@@ -27,7 +27,7 @@ static void leave(void) {
 
 static bool enter(int arch, base_diag *diag) {
   const emu_options options = {
-      .cache_directory = getenv("FATHOM_CACHE_DIR"),
+      .cache_directory = getenv("FATHOM_CACHE"),
       .facts = {.major = (uint32_t)arch / 10, .minor = (uint32_t)arch % 10}};
   if (users == 0 && emu_device_create(&options, &device, diag) != BASE_OK) return false;
   users++;

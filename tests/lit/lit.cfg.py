@@ -32,7 +32,7 @@ if config.sanitize:
     config.available_features.add("sanitizer")
 
 config.environment["PATH"] = config.tools_dir + os.pathsep + os.environ["PATH"]
-config.environment["FATHOM_CACHE_DIR"] = os.path.join(config.test_exec_root, "cache")
+config.environment["FATHOM_CACHE"] = os.path.join(config.test_exec_root, "cache")
 for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]

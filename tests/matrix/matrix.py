@@ -395,7 +395,7 @@ def main():
             print(f"beyond: {a}={x} {b}={y}")
         return 0
 
-    os.environ["FATHOM_CACHE_DIR"] = ""  # every cell is compiled
+    os.environ["FATHOM_CACHE"] = ""  # every cell is compiled
     runner = Runner(all_cells, options.program, options.failures)
     good = runner.run_all(cells, options.jobs, 60 * options.minutes)
     if runner.target.strategies and not options.shard and not runner.cut_short:

@@ -227,7 +227,7 @@ static int set_up(void **state) {
   fixture *f = calloc(1, sizeof *f);
   base_arena_init(&f->arena, NULL);
   forget(f);
-  load(f, &(emu_options){.seed = 1, .facts = facts, .cache_directory = getenv("FATHOM_CACHE_DIR")},
+  load(f, &(emu_options){.seed = 1, .facts = facts, .cache_directory = getenv("FATHOM_CACHE")},
        all_kernels(f));
   *state = f;
   return 0;

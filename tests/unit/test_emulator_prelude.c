@@ -121,7 +121,7 @@ static int set_up(void **state) {
                    cuda_prelude_common);
   for (size_t i = 0; i < COUNT(kernels); i++)
     base_text_append(&text, kernels[i], strlen(kernels[i]));
-  const emu_options options = {.seed = 1, .cache_directory = getenv("FATHOM_CACHE_DIR")};
+  const emu_options options = {.seed = 1, .cache_directory = getenv("FATHOM_CACHE")};
   const rt_image image = {.text = base_text_str(&text)};
   if (emu_device_create(&options, &f->device, &f->diag) != BASE_OK ||
       f->device->ops->load(f->device, &image, &f->code, &f->diag) != BASE_OK)

@@ -222,7 +222,7 @@ static int open_device(void **state) {
   set_up(NULL);
   cuda_arch arch;
   if (!cuda_arch_find("sm_90", &arch)) return -1;
-  emu_options options = {.cache_directory = getenv("FATHOM_CACHE_DIR"),
+  emu_options options = {.cache_directory = getenv("FATHOM_CACHE"),
                          .facts = {.name = "emulated",
                                    .major = 9,
                                    .multiprocessors = MULTIPROCESSORS,

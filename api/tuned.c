@@ -1,0 +1,184 @@
+// tuned: records of tuning, found for a graph.
+//
+// A context reads a device's file when it first needs it, and again when the file has changed. What is
+// wrong with it is a matter for `fathom cache validate`: compiling goes on without.
+#include "api/tuned.h"
+
+#include "codegen/artefact_cache.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct api_records {
+  base_arena arena;
+  const tune_database *database; // NULL: there is none that can be read
+  cg_identity identity;
+  struct stat file; // when it was read
+};
+
+// ---- opening ------------------------------------------------------------------------------------
+
+// share/fathom/tuned beside the library's folder, of an installation or a build.
+static const char *shipped_folder(base_arena *arena) {
+  static const char here;
+  Dl_info library;
+  if (dladdr(&here, &library) == 0 || library.dli_fname == NULL) return NULL;
+  const char *slash = strrchr(library.dli_fname, '/');
+  int length = slash != NULL ? (int)(slash - library.dli_fname) : 0;
+  const char *folder =
+      base_str_format(arena, "%.*s/../share/fathom/tuned", length, library.dli_fname).data;
+  return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
+}
+
+static bool find_options(base_arena *arena, const fathom_context *context, const cg_target *target,
+                         tune_database_options *out, cg_identity *identity) {
+  if (context->cache_directory[0] == 0 || !target->identify(arena, identity)) return false;
+  rt_processor processor = rt_processor_read();
+  *out = (tune_database_options){
+      .folder = base_str_format(arena, "%s/tuned", context->cache_directory).data,
+      .shipped = shipped_folder(arena),
+      .device = {.kind = "cpu",
+                 .name = base_str_copy(arena, base_str_from(processor.name)).data,
+                 .features = identity->machine,
+                 .units = processor.cores},
+  };
+  return true;
+}
+
+bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
+                       cg_identity *identity) {
+  return find_options(&call->arena, call->context, target, out, identity);
+}
+
+tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
+                       uint32_t threads) {
+  return (tune_key){
+      .graph = base_hash_hex(&call->arena, ir_hash(graph)).data,
+      .target = "cpu",
+      .rows = 1,
+      .threads = threads,
+      .layout = "dense",
+      .alignment = RT_ALIGNMENT,
+      .generator = cg_generator_id(),
+      .compiler = compiler,
+      .driver = "",
+      .timing = API_TIMING_VERSION,
+  };
+}
+
+// ---- the context's copy -------------------------------------------------------------------------
+
+static void forget(void *opaque) {
+  fathom_context *context = opaque;
+  if (context->records == NULL) return;
+  base_arena_reset(&context->records->arena);
+  free(context->records);
+  context->records = NULL;
+}
+
+void api_records_close(fathom_context *context) {
+  forget(context);
+}
+
+static bool has_changed(const struct stat *before, const char *path) {
+  struct stat now;
+  if (stat(path, &now) != 0) memset(&now, 0, sizeof now);
+  return now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
+         now.st_mtim.tv_nsec != before->st_mtim.tv_nsec || now.st_size != before->st_size ||
+         now.st_ino != before->st_ino;
+}
+
+static void read_records(struct api_records *records, const fathom_context *context,
+                         const cg_target *target) {
+  tune_database_options options;
+  base_diag unused;
+  base_diag_init(&unused, &records->arena, BASE_STR(""), BASE_STR(""));
+  if (!find_options(&records->arena, context, target, &options, &records->identity)) return;
+  options.read_only = true;
+  records->database = tune_database_open(&records->arena, &options, &unused);
+  if (records->database == NULL || stat(tune_database_path(records->database), &records->file) != 0)
+    memset(&records->file, 0, sizeof records->file);
+}
+
+// Nothing but the jump lives in this frame.
+static bool read_guarded(struct api_records *records, const fathom_context *context,
+                         const cg_target *target) {
+  jmp_buf escape;
+  bool good = BASE_TRY(&records->arena, escape);
+  if (good) read_records(records, context, target);
+  records->arena.escape = NULL;
+  return good;
+}
+
+// Under the context's lock. NULL: out of memory.
+static struct api_records *have_records(fathom_context *context, const cg_target *target) {
+  struct api_records *records = context->records;
+  if (records != NULL && records->database != NULL &&
+      !has_changed(&records->file, tune_database_path(records->database)))
+    return records;
+  forget(context);
+  records = context->records = calloc(1, sizeof *records);
+  if (records == NULL) return NULL;
+  base_arena_init(&records->arena, &context->allocator);
+  if (read_guarded(records, context, target)) return records;
+  forget(context);
+  return NULL;
+}
+
+// ---- finding ------------------------------------------------------------------------------------
+
+static bool is_usable(const tune_record *record, const tune_key *key) {
+  tune_key_distance distance = tune_key_compared(&record->key, key);
+  return !distance.useless && distance.seed == 0 && strcmp(record->source, "measured") == 0;
+}
+
+// Ascending; of two for the same rows the first one, which is the user's.
+static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record) {
+  uint32_t at = count;
+  size_t bytes = strlen(record->best.schedule) + 1;
+  for (uint32_t i = 0; i < count; i++)
+    if (found[i].rows == record->key.rows) return count;
+  if (bytes > sizeof found[at].schedule) return count;
+  while (at > 0 && found[at - 1].rows > record->key.rows) {
+    found[at] = found[at - 1];
+    at--;
+  }
+  found[at].rows = record->key.rows;
+  memcpy(found[at].schedule, record->best.schedule, bytes);
+  return count + 1;
+}
+
+// The records are read under the context's lock, where nothing may run out of memory: so what is found
+// goes to memory that was there before.
+uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
+                        const api_tuned **out) {
+  fathom_context *context = call->context;
+  rt_executor executor;
+  char compiler[64] = "";
+  uint32_t count = 0;
+  *out = NULL;
+  if (context->cache_directory[0] == 0 || api_context_pool(context, &executor) != FATHOM_OK)
+    return 0;
+  pthread_mutex_lock(context->lock);
+  const struct api_records *records = have_records(context, target);
+  uint32_t all = records && records->database ? tune_database_count(records->database) : 0;
+  if (all > 0) snprintf(compiler, sizeof compiler, "%s", records->identity.compiler);
+  pthread_mutex_unlock(context->lock);
+  if (all == 0) return 0;
+  api_tuned *found = base_new_array(&call->arena, api_tuned, all);
+  tune_key key = api_tuned_key(call, graph, compiler, executor.concurrency);
+  pthread_mutex_lock(context->lock);
+  if (context->records == records) // nobody has read them anew meanwhile
+    for (uint32_t i = 0; i < all; i++) {
+      const tune_record *record = tune_database_at(records->database, i);
+      if (is_usable(record, &key)) count = insert(found, count, record);
+    }
+  pthread_mutex_unlock(context->lock);
+  *out = found;
+  return count;
+}

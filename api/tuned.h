@@ -1,0 +1,30 @@
+// api, internal: the records of tuning, as compiling and tuning see them.
+#ifndef FATHOM_API_TUNED_H
+#define FATHOM_API_TUNED_H
+
+#include "api/api.h"
+#include "autotune/database.h"
+
+// Raised when times are taken in another way, so that they cannot be compared with earlier ones.
+enum { API_TIMING_VERSION = 1 };
+
+// Where the records of this machine's CPU are. False: there are none to be had (the cache is off, no
+// compiler).
+bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
+                       cg_identity *identity);
+// The key of a graph whose axes are bound, but for its rows.
+tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
+                       uint32_t threads);
+
+// A schedule that was found best for so many rows.
+typedef struct api_tuned {
+  int64_t rows;
+  char schedule[FATHOM_SCHEDULE_ROOM];
+} api_tuned;
+
+// All that are known for the graph, ascending by rows, in the call's arena. What is wrong with the
+// records is no reason to fail: then there are none.
+uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
+                        const api_tuned **out);
+
+#endif
