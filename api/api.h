@@ -66,9 +66,9 @@ enum {
   API_FIRST(fathom_check_options, user),
   API_FIRST(fathom_bench_options, seconds),
   API_FIRST(fathom_bench_result, threads),
-  API_FIRST(fathom_tune_progress, confirming),
+  API_FIRST(fathom_tune_progress, waiting),
   API_FIRST(fathom_tune_options, user),
-  API_FIRST(fathom_tune_result, seconds),
+  API_FIRST(fathom_tune_result, resumed),
 };
 
 // Copies the members the caller knows into *local, whose other members become zero. `given` NULL

@@ -4,14 +4,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/api.h"
+#include "api/tune_store.h"
+#include "autotune/contention.h"
 #include "autotune/measure_worker.h"
 #include "passes/passes.h"
 
 enum { DEFAULT_ROWS = 1024, CHECK_ROWS = 37, MEMORY_MB = 8192 };
 static const double default_seconds = 60, default_trial_seconds = 20, ceiling_seconds = 1;
+static const double contended_share = 0.1; // of the processors, used by others
 
 typedef struct tune_frame {
+  api_store *store;
   const fathom_graph *graph;
   const fathom_compile_options *compile;
   fathom_tune_options options;
@@ -102,6 +105,20 @@ static bool ask_stop(void *user) {
   return frame->options.stop != NULL && frame->options.stop(frame->options.user) != 0;
 }
 
+// Another tuner has the device. False: stop waiting.
+static bool report_waiting(void *user, const char *holder) {
+  tune_frame *frame = user;
+  fathom_tune_progress progress = {.size = sizeof progress,
+                                   .budget = frame->options.seconds,
+                                   .best = "",
+                                   .last = "",
+                                   .outcome = "",
+                                   .why = holder,
+                                   .waiting = 1};
+  if (frame->options.progress) frame->options.progress(frame->options.user, &progress);
+  return !ask_stop(frame);
+}
+
 // ---- tuning -------------------------------------------------------------------------------------
 
 static void copy_schedule(api_call *call, const kir_schedule *schedule,
@@ -129,46 +146,75 @@ static const char *const ends[] = {[TUNE_END_DONE] = "done",
                                    [TUNE_END_TRIALS] = "trials",
                                    [TUNE_END_STOPPED] = "stopped"};
 
-static bool search(api_call *call, tune_frame *frame, const tune_space *space,
+static void take_result(tune_frame *frame, const tune_space *space,
+                        const tune_search_result *found) {
+  fathom_tune_result *result = &frame->result;
+  copy_schedule(frame->call, &space->schedules[found->best], result->schedule);
+  copy_schedule(frame->call, &space->schedules[0], result->default_schedule);
+  result->median_us = found->best_finding.seconds * 1e6;
+  result->default_us = found->initial_finding.seconds * 1e6;
+  result->spread = found->best_finding.spread;
+  result->tie_band = found->tie_band;
+  result->raw_schedules = space->raw;
+  result->schedules = space->count;
+  result->measurements = found->measurements;
+  result->failures = found->failures;
+  result->end = ends[found->end];
+  result->seconds = found->elapsed;
+}
+
+static bool record_trial(void *user, const tune_trial *trial) {
+  tune_frame *frame = user;
+  return api_store_trial(frame->store, trial);
+}
+
+static bool search(tune_frame *frame, const tune_space *space,
                    const tune_bench_options *bench_options, const tune_strategy *strategy) {
-  tune_bench bench;
-  tune_bench_open(&bench, &call->arena, space, bench_options);
-  base_defer(&call->arena, (void (*)(void *))tune_bench_close, &bench);
-  tune_measurer measurer = tune_bench_measurer(&bench);
+  api_call *call = frame->call;
+  api_store *store = frame->store;
+  tune_bench *bench = base_new(&call->arena, tune_bench);
+  tune_bench_open(bench, &call->arena, space, bench_options);
+  base_defer(&call->arena, (void (*)(void *))tune_bench_close, bench);
+  bench->initial_seconds = api_store_initial_seconds(store, space);
+  tune_measurer measurer = tune_bench_measurer(bench);
   tune_search_options options = {.strategy = strategy,
                                  .seed = frame->options.seed,
                                  .seconds = frame->options.seconds,
                                  .trials = frame->options.trials,
+                                 .earlier_count = store->earlier_count,
+                                 .earlier = store->earlier,
+                                 .seed_count = store->seed_count,
+                                 .seeds = &store->seed,
                                  .stop = ask_stop,
                                  .progress = report_progress,
+                                 .record = record_trial,
                                  .user = frame};
   tune_search_result found;
   const tune_finding *findings;
+  tune_load before = tune_load_read();
   bool good =
       tune_search_run(&call->arena, space, &measurer, &options, &found, &findings, &call->diag);
-  double share = 0, gb_s = 0;
+  double shares[2] = {0, 0}, gb_s = 0;
   if (good)
-    good = tune_bench_ceiling(&bench, found.best, ceiling_seconds, &share, &gb_s, &call->diag);
-  if (good)
-    frame->result = (fathom_tune_result){
-        .median_us = found.best_finding.seconds * 1e6,
-        .default_us = found.initial_finding.seconds * 1e6,
-        .spread = found.best_finding.spread,
-        .tie_band = found.tie_band,
-        .of_ceiling = share,
-        .raw_schedules = space->raw,
-        .schedules = space->count,
-        .measurements = found.measurements,
-        .failures = found.failures,
-        .end = ends[found.end],
-        .seconds = found.elapsed,
-    };
-  if (good) {
-    copy_schedule(call, &space->schedules[found.best], frame->result.schedule);
-    copy_schedule(call, &space->schedules[0], frame->result.default_schedule);
-  }
-  tune_bench_close(&bench);
-  return good;
+    good = tune_bench_ceiling(bench, found.best, ceiling_seconds, &shares[1], &gb_s, &call->diag);
+  if (good && frame->options.report)
+    good = tune_bench_ceiling(bench, 0, ceiling_seconds, &shares[0], &gb_s, &call->diag);
+  tune_bench_close(bench);
+  if (!good) return false;
+  tune_load after = tune_load_read();
+  take_result(frame, space, &found);
+  frame->result.of_ceiling = shares[1];
+  frame->result.contended = tune_load_of_others(&before, &after) > contended_share;
+  frame->result.resumed = store->earlier_count;
+  api_store_outcome outcome = {.space = space,
+                               .found = &found,
+                               .findings = findings,
+                               .strategy = strategy->name,
+                               .budget_seconds = frame->options.seconds,
+                               .contended = frame->result.contended != 0,
+                               .of_ceiling = {shares[0], shares[1]},
+                               .ceiling_gb_s = gb_s};
+  return api_store_finish(store, &outcome, frame->options.report, &frame->result.stored);
 }
 
 static bool fuses_to_one(api_call *call, const ir_graph *fused) {
@@ -220,14 +266,30 @@ static fathom_status tune_body(api_call *call, void *opaque) {
     return FATHOM_UNSUPPORTED;
   const tune_space *space = make_space(call, frame, fused, &identity);
   if (!space) return FATHOM_UNSUPPORTED;
+  ir_graph *bound = api_graph_open(call, frame->graph);
+  api_store_request wanted = {.graph = bound,
+                              .fused = fused,
+                              .target = target,
+                              .rows = frame->options.dynamic_size,
+                              .threads = frame->threads,
+                              .seed = frame->options.seed,
+                              .resume = frame->options.resume != 0,
+                              .dry = frame->options.dry != 0,
+                              .cache = frame->options.cache == FATHOM_CACHE_COLD ? "cold" : "warm",
+                              .wait = report_waiting,
+                              .user = frame};
+  frame->store = api_store_open(call, &wanted);
+  if (frame->store == NULL) return FATHOM_IO;
   const char *const arguments[] = {worker, "tune-worker", NULL};
   tune_bench_options bench = {
       .arguments = arguments,
-      .job = make_job(call, frame, api_graph_open(call, frame->graph), "cpu"),
+      .job = make_job(call, frame, bound, "cpu"),
       .trial_seconds = frame->options.trial_seconds,
       .most_bytes = frame->options.memory_mb << 20,
   };
-  return search(call, frame, space, &bench, strategy) ? FATHOM_OK : FATHOM_INTERNAL;
+  bool good = search(frame, space, &bench, strategy);
+  api_store_close(frame->store);
+  return good ? FATHOM_OK : FATHOM_INTERNAL;
 }
 
 fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,

@@ -200,7 +200,7 @@ typedef struct fathom_executable_info {
   const char *graph;
   const char *target;
   const char *schedule;        // of the first kernel, complete: parses back to the same schedule
-  const char *schedule_source; // "default" or "given"
+  const char *schedule_source; // "default", "given" or "tuned"
   uint32_t kernel_count;
   int from_cache;     // the object came from the cache
   double compile_us;  // wall time of fathom_compile
@@ -380,6 +380,7 @@ typedef struct fathom_tune_progress {
   const char *outcome;             // of that: timed, refused, wrong, crashed, timeout, memory
   const char *why;                 // of a failure, one line
   int confirming;                  // the finalists are timed side by side
+  int waiting;                     // for another tuner of this device, which is named in `why`
 } fathom_tune_progress;
 
 typedef struct fathom_tune_options {
@@ -390,6 +391,9 @@ typedef struct fathom_tune_options {
   uint64_t seed;        // the same seed tries the same schedules, given the same times
   const char *strategy; // "halving" (NULL), "random" or "exhaustive"
   fathom_cache cache;
+  int resume;         // go on with a search of the same graph, rows and seed that was interrupted
+  int dry;            // remember nothing
+  const char *report; // a folder for the page about the search, tuning.html; NULL: none
   // The program that candidates run in; NULL: fathom beside the library, in ../bin or its own folder.
   const char *worker;
   double trial_seconds; // how long one candidate may take; 0 means 20
@@ -413,13 +417,20 @@ typedef struct fathom_tune_result {
   double raw_schedules; // all combinations of the values in the table of knobs
   uint32_t schedules;   // those that make different code for this kernel
   uint32_t measurements, failures;
-  const char *end; // what ended the search: done, seconds, trials or stopped; a constant
-  double seconds;  // that it took
+  const char *end;  // what ended the search: done, seconds, trials or stopped; a constant
+  double seconds;   // that it took
+  int stored;       // from now on compiling for this machine takes the schedule
+  int contended;    // other load was noticed meanwhile: times may be off
+  uint32_t resumed; // measurements of the interrupted search that were taken over
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each
 // candidate is compiled, checked against the reference and timed in a worker process: one that crashes,
 // hangs, eats memory or gives wrong results costs only itself. The cpu target.
+//
+// What is found is kept in a file of the cache folder, tuned/DEVICE.yaml, and taken by every compilation
+// without a schedule of its own for the same graph and machine, from this version of Fathom and LLVM. One
+// tuner times at once on a device; others wait.
 FATHOM_API fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
                                      const fathom_compile_options *compile,
                                      const fathom_tune_options *options,
