@@ -471,7 +471,8 @@ static void measure_both(shares_plot *view) {
   if (view->of_ceiling && view->best > 0 && best > 0) view->best = best;
 }
 
-static void lay_out_shares(shares_plot *view) {
+// False: there is no share.
+static bool lay_out_shares(shares_plot *view) {
   report_plot *plot = &view->plot;
   plot->width = 440;
   plot->height = 340;
@@ -484,8 +485,8 @@ static void lay_out_shares(shares_plot *view) {
   widen(&low, &high, view->best);
   for (uint32_t i = 0; i < view->digest->timed; i++)
     widen(&low, &high, share_at(view, view->digest->candidates[i].us));
-  if (high == 0) high = 1;
-  view->x = report_axis_exact(0, high * 1.03, plot->left, plot->right, false);
+  if (high > 0) view->x = report_axis_exact(0, high * 1.03, plot->left, plot->right, false);
+  return high > 0;
 }
 
 // Stacks the dots of each column, closer together where the tallest would not fit. Of too many dots
@@ -558,7 +559,7 @@ report_dots report_plot_shares(base_text *out, const report_digest *digest, uint
                       .of_ceiling = report_known(history->ceiling_gb_s) > 0};
   if (history->bytes == 0 || digest->timed == 0) return (report_dots){0};
   measure_both(&view);
-  lay_out_shares(&view);
+  if (!lay_out_shares(&view)) return (report_dots){0};
   const char *what =
       view.of_ceiling ? "share of the memory ceiling" : "GB/s: bytes of a call by its time";
   base_text about = {.arena = out->arena};

@@ -607,6 +607,23 @@ static void the_knob_that_decides_comes_first(void **state) {
   assert_has(page, "<strong>100 us</strong>, 3.00 times as fast as the default (300 us).");
 }
 
+static void of_many_values_those_tried_most_are_shown(void **state) {
+  tune_history_entry entries[24] = {{{0}, 0, 0}};
+  for (uint32_t i = 0; i < COUNT(entries); i++) {
+    const uint32_t value = i < 20 ? i : 19;
+    entries[i].trial.schedule = base_str_format(*state, "a=%u,b=%u", value, i < 20 ? 0 : i).data;
+    entries[i].trial.median_us = 100 + i;
+  }
+  const tune_history history = {.count = COUNT(entries), .entries = entries};
+  const base_str page = page_of(*state, &history, 1);
+  check_page(*state, page);
+  assert_has(page, "(the 16 of 20 values that were tried most)");
+  assert_has(page, "y=\"18.5\">0</text>"); // the first row
+  assert_has(page, ">14</text>");
+  assert_null(strstr(page.data, ">15</text>"));
+  assert_has(page, ">19</text>");
+}
+
 // ---- digests ------------------------------------------------------------------------------------
 
 static void the_highest_level_counts(void **state) {
@@ -619,23 +636,24 @@ static void the_highest_level_counts(void **state) {
       {{.schedule = "a=3", .outcome = TUNE_WRONG, .level = 1}, 5, 0},
       {{.schedule = "a=4", .median_us = 80, .outcome = TUNE_PREDICTED}, 6, 0},
       {{.schedule = "a=1", .median_us = 20, .level = 9, .outcome = TUNE_PREDICTED}, 7, 0},
+      {{.schedule = "a=1", .median_us = 30, .level = 1}, 8, 0},
   };
   const tune_history history = {.count = COUNT(entries), .entries = entries};
   const report_digest digest = report_digest_of(*state, &history);
   assert_int_equal(digest.count, 4);
-  assert_int_equal(digest.trials, 6);
+  assert_int_equal(digest.trials, 7);
   assert_int_equal(digest.timed, 2);
   assert_true(digest.candidates[0].us == 60 && digest.candidates[1].us == 90);
   assert_int_equal(digest.outcomes[TUNE_TIMED], 2);
   assert_int_equal(digest.outcomes[TUNE_WRONG], 1);
   assert_int_equal(digest.outcomes[TUNE_PREDICTED], 1);
-  static const double seconds[] = {1, 2, 2, 2, 4, 5, 6, 7};
+  static const double seconds[] = {1, 2, 2, 2, 4, 5, 6, 7, 8};
   for (size_t i = 0; i < COUNT(seconds); i++)
     assert_true(digest.seconds[i] == seconds[i]);
   const base_str page = page_of(*state, &history, 1);
   check_page(*state, page);
   assert_has(page,
-             "4 candidates, 6 trials. Of the candidates: 2 timed, 1 wrong, 1 only predicted.");
+             "4 candidates, 7 trials. Of the candidates: 2 timed, 1 wrong, 1 only predicted.");
 }
 
 // ---- pages --------------------------------------------------------------------------------------
@@ -673,15 +691,16 @@ static void plots_are_drawn_to_scale(void **state) {
       {{.schedule = "a=1", .median_us = 200, .level = 0}, 1, 0},
       {{.schedule = "a=2", .median_us = 100, .level = 1}, 2, 0},
       {{.schedule = "a=3", .outcome = TUNE_CRASHED, .why = "x"}, 3, 0},
+      {{.schedule = "a=3", .outcome = TUNE_CRASHED, .why = "x"}, 3.001, 0}, // the same tick
       {{.schedule = "a=4", .median_us = 150, .level = 0}, 4, 0},
   };
-  const tune_history history = {.bytes = 1000000,
-                                .flops = 2e6,
-                                .ceiling_gb_s = 20,
-                                .count = COUNT(entries),
-                                .entries = entries,
-                                .initial = entries[0].trial,
-                                .best = entries[1].trial};
+  tune_history history = {.bytes = 1000000,
+                          .flops = 2e6,
+                          .ceiling_gb_s = 20,
+                          .count = COUNT(entries),
+                          .entries = entries,
+                          .initial = entries[0].trial,
+                          .best = entries[1].trial};
   const base_str page = page_of(*state, &history, 1);
   check_page(*state, page);
   // Seconds 0 .. 4.08 over 100 .. 704; 88 us .. 200 us and 6 % of air over 266 .. 32.
@@ -703,6 +722,22 @@ static void plots_are_drawn_to_scale(void **state) {
   assert_has(page, "<line class=\"winner\" x1=\"204.3\"");
   assert_has(page, "<line class=\"default\" x1=\"110.2\"");
   assert_int_equal(count_of(page, "class=\"roof\""), 2); // memory and the ceiling, no peak
+  // 0.125 .. 32 flops a byte over 68 .. 416, 1.67 .. 240 GFLOP/s over 292 .. 32: leaves by the top.
+  assert_has(page, "<line class=\"roof\" x1=\"68\" y1=\"270.8\" x2=\"354.4\" y2=\"32\"/>");
+  // Alone on the roof of 20 GFLOP/s, 3.33 .. 120: it also enters by the bottom.
+  history.entries++;
+  history.count = 1;
+  history.ceiling_gb_s = 10;
+  history.initial = history.best;
+  const base_str one = page_of(*state, &history, 1);
+  assert_has(one, "<line class=\"roof\" x1=\"129.6\" y1=\"292\" x2=\"354.4\" y2=\"32\"/>");
+  // Bends at 1 flop a byte, which is more to the left.
+  history.peak_gflop_s = 10;
+  const base_str two = page_of(*state, &history, 1);
+  check_page(*state, two);
+  assert_int_equal(count_of(two, "class=\"roof\""), 3);
+  assert_has(two, "<line class=\"roof\" x1=\"122.7\" y1=\"292\" x2=\"222.7\" y2=\"183.1\"/>");
+  assert_has(two, ">arithmetic 10.0 GFLOP/s</text>");
 }
 
 static void a_page_of_several_searches(void **state) {
@@ -859,6 +894,18 @@ static void nonsense_numbers_do_not_show(void **state) {
   }
 }
 
+// Rates too small to draw.
+static void no_plot_without_a_scale(void **state) {
+  const tune_history_entry entry = {{.schedule = "a=1", .median_us = 1e12}, 1, 0};
+  tune_history history = {.count = 1, .entries = &entry, .bytes = 1, .flops = 1e-6};
+  history.best = history.initial = entry.trial;
+  history.peak_gflop_s = 1;
+  const base_str page = page_of(*state, &history, 1);
+  check_page(*state, page);
+  assert_null(strstr(page.data, "class=\"roofline\""));
+  assert_null(strstr(page.data, "class=\"shares\""));
+}
+
 static void a_predicted_winner_is_not_called_measured(void **state) {
   tune_history history = make_history(*state, 40, 17);
   tune_history_entry *entries = (tune_history_entry *)history.entries;
@@ -955,6 +1002,7 @@ int main(void) {
       REPORT_TEST(axes_map_and_clamp),
       REPORT_TEST(schedules_are_read_generically),
       REPORT_TEST(the_knob_that_decides_comes_first),
+      REPORT_TEST(of_many_values_those_tried_most_are_shown),
       REPORT_TEST(the_highest_level_counts),
       REPORT_TEST(a_page_of_one_search),
       REPORT_TEST(plots_are_drawn_to_scale),
@@ -965,6 +1013,7 @@ int main(void) {
       REPORT_TEST(thousands_of_trials_stay_small),
       REPORT_TEST(hostile_names_are_shown_not_obeyed),
       REPORT_TEST(nonsense_numbers_do_not_show),
+      REPORT_TEST(no_plot_without_a_scale),
       REPORT_TEST(a_predicted_winner_is_not_called_measured),
       REPORT_TEST(dots_are_thinned_evenly),
       REPORT_TEST(the_same_bytes_in_every_locale),
