@@ -81,7 +81,8 @@ typedef struct tune_merge_counts {
 } tune_merge_counts;
 
 // Takes in the records of another file about the same device: of two about the same thing the newer
-// one, with the trials of both. What cannot be read is left out with a warning.
+// one, with the trials of both. What cannot be read is left out with a warning; BASE_INVALID when that is
+// all of it.
 base_status tune_database_merge(tune_database *database, const char *path,
                                 tune_merge_counts *counts, base_diag *diag);
 

@@ -172,6 +172,10 @@ base_status tune_database_merge(tune_database *database, const char *path,
   if (status != BASE_OK) return tune_database_fail(diag, status, why);
   const base_status read = tune_database_read(database, path, text, &database->device, &file, diag);
   if (read != BASE_OK) return read;
+  if (!file.has_device) {
+    base_error(diag, (base_loc){0}, "%s: nothing can be read of it", path);
+    return BASE_INVALID;
+  }
   merge m = {.others = &file.records};
   const base_status merged = change_file(database, merge_all, &m, diag);
   if (merged == BASE_OK) *counts = m.counts;

@@ -370,17 +370,22 @@ static void read_whole(file_reader *r, const tune_yaml *root, bool ended) {
 
 // ---- damaged files ------------------------------------------------------------------------------
 
-// Cuts off `rest` the lines before the next one that begins a record.
+static bool begins_with(base_str text, const char *start) {
+  return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
+}
+
+// Cuts off `rest` the lines before the next one that begins a record; of the header no more than
+// it, whatever comes before the first record.
 static base_str next_piece(base_str *rest, uint32_t *lines) {
   base_str piece = {rest->data, 0};
   *lines = 0;
   while (piece.length < rest->length) {
-    const char *line = rest->data + piece.length;
-    const size_t left = rest->length - piece.length;
-    if (piece.length && left >= 2 && memcmp(line, "- ", 2) == 0) break;
-    const char *newline = memchr(line, '\n', left);
-    piece.length += newline ? (size_t)(newline - line) + 1 : left;
+    const base_str left = {rest->data + piece.length, rest->length - piece.length};
+    if (piece.length && begins_with(left, "- ")) break;
+    const char *newline = memchr(left.data, '\n', left.length);
+    piece.length += newline ? (size_t)(newline - left.data) + 1 : left.length;
     ++*lines;
+    if (begins_with(left, "records:")) break;
   }
   rest->data += piece.length;
   rest->length -= piece.length;
