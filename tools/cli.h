@@ -64,11 +64,11 @@ enum { CLI_EMPTY = -1 }; // a --size of 0
 typedef struct cli_options {
   const cli_command *command;
   const char *file; // "-" is standard input
-  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy;
+  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
-  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize;
+  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume, dry;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.

@@ -26,8 +26,8 @@ static int asked_to_stop(void *user) {
 
 typedef struct display {
   bool terminal;
+  bool waited; // for another tuner, and said so
   double last; // seconds at which something was shown
-  char best[FATHOM_SCHEDULE_ROOM];
 } display;
 
 enum { BAR = 20 };
@@ -67,8 +67,17 @@ static void show_line(const fathom_tune_progress *p) {
   fputs(p->confirming ? "; comparing the finalists\n" : "\n", stderr);
 }
 
+static void show_waiting(display *d, const fathom_tune_progress *p) {
+  if (!d->waited) fprintf(stderr, "fathom: waiting: %s\n", p->why);
+  d->waited = true;
+}
+
 static void on_progress(void *user, const fathom_tune_progress *p) {
   display *d = user;
+  if (p->waiting) {
+    show_waiting(d, p);
+    return;
+  }
   double often = d->terminal ? 0.1 : 5;
   if (p->elapsed - d->last < often && !p->confirming) return;
   d->last = p->elapsed;
@@ -93,6 +102,9 @@ static void print_result(const fathom_tune_result *r) {
          r->raw_schedules);
   printf("search    %u measurements in %.1f s, %u schedules failed; ended because %s\n",
          r->measurements, r->seconds, r->failures, end_text(r->end));
+  if (r->resumed) printf("resumed   %u measurements of the interrupted search\n", r->resumed);
+  if (r->contended) printf("caution   other programs were at work meanwhile: times may be off\n");
+  if (r->stored) printf("stored    compile, run and bench take this schedule from now on\n");
 }
 
 // ---- the command --------------------------------------------------------------------------------
@@ -106,6 +118,9 @@ static int tune(const cli_session *session, const cli_options *options) {
   wanted.trials = (uint32_t)options->trials;
   wanted.seed = (uint64_t)options->seed;
   wanted.strategy = options->strategy;
+  wanted.resume = options->resume;
+  wanted.dry = options->dry;
+  wanted.report = options->report;
   wanted.progress = on_progress;
   wanted.stop = asked_to_stop;
   wanted.user = &d;
