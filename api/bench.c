@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "api/session.h"
+#include "api/tuned.h"
 #include "autotune/measure.h"
 
 enum { DEFAULT_ROWS = 1024 };
@@ -255,6 +256,8 @@ static fathom_status bench_body(api_call *call, void *opaque) {
   if (timing != BASE_OK)
     return api_fail((fathom_status)timing, "measuring failed: %s", base_status_text(timing));
   bool on_device = api_executable_device(frame->executable) != NULL;
+  int64_t size = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : DEFAULT_ROWS;
+  const cg_artefact *artefact = api_artefact_for(frame->executable, api_rows_of(graph, size));
   frame->result = (fathom_bench_result){
       .median_us = measured.kernel.median * 1e6,
       .minimum_us = measured.kernel.minimum * 1e6,
@@ -268,6 +271,8 @@ static fathom_status bench_body(api_call *call, void *opaque) {
       .batch = on_device ? measured.batch : 0,
       .cache = frame->result.cache,
       .launch_us = measured.launch_seconds * 1e6,
+      .schedule = artefact != NULL ? artefact->schedule : "",
+      .schedule_source = artefact != NULL ? artefact->schedule_source : "default",
   };
   return FATHOM_OK;
 }

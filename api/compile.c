@@ -204,29 +204,23 @@ static bool retry_without_cache(api_call *call, const cg_target *target, const i
 
 // ---- variants -----------------------------------------------------------------------------------
 
-static const cg_artefact *nearest_variant(const fathom_executable *executable, double rows) {
-  const api_variant *best = &executable->variants[0];
-  for (uint32_t i = 1; i < executable->variant_count; i++) {
-    const api_variant *other = &executable->variants[i];
-    // Nearer by ratio: the logarithms' distances compared without logarithms.
-    double low = (double)best->rows, high = (double)other->rows;
-    if (rows * rows > low * high) best = other;
-  }
-  return best->artefact;
-}
-
 const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows) {
   if (executable->variant_count == 0) return executable->artefact;
-  return nearest_variant(executable, (double)rows);
+  const api_variant *best = &executable->variants[0];
+  for (uint32_t i = 1; i < executable->variant_count; i++)
+    if (api_second_is_nearer(best->rows, executable->variants[i].rows, rows))
+      best = &executable->variants[i];
+  return best->artefact;
 }
 
 const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes) {
   if (executable->variant_count == 0) return executable->program;
   const rt_program *program = executable->program;
-  double rows = 1;
+  int64_t rows = 1;
   for (uint32_t i = 0; i < program->axis_count; i++)
-    if (program->axes[i].size == RT_DYNAMIC) rows *= (double)sizes[i];
-  return nearest_variant(executable, rows)->program;
+    if (program->axes[i].size == RT_DYNAMIC && __builtin_mul_overflow(rows, sizes[i], &rows))
+      rows = INT64_MAX;
+  return api_artefact_for(executable, rows)->program;
 }
 
 // Each schedule that differs from the one for fewer rows.

@@ -133,7 +133,7 @@ static const tune_space *make_space(api_call *call, tune_frame *frame, const ir_
   tune_subject subject = {
       .graph = fused,
       .machine = KIR_CPU,
-      .rows = frame->options.dynamic_size,
+      .rows = api_rows_of(fused, frame->options.dynamic_size),
       .threads = frame->threads,
       .lanes = identity->lanes,
       .initial = pass_default_schedule(fused, 0),
@@ -256,13 +256,13 @@ static fathom_status tune_body(api_call *call, void *opaque) {
   fathom_status status = api_context_pool(call->context, &executor);
   if (status != FATHOM_OK) return status;
   frame->threads = executor.concurrency;
-  const tune_strategy *strategy = choose_strategy(call, frame->options.strategy);
-  const char *worker = find_worker(call, &frame->options);
-  const cg_target *target = api_codegen(call, request.kind);
+  // One after the other: opening the graph gives the call's diagnostics its text.
   ir_graph *fused = api_lower(call, frame->graph, &request);
+  const tune_strategy *strategy = fused ? choose_strategy(call, frame->options.strategy) : NULL;
+  const char *worker = strategy ? find_worker(call, &frame->options) : NULL;
+  const cg_target *target = worker ? api_codegen(call, request.kind) : NULL;
   cg_identity identity;
-  if (!strategy || !worker || !target || !fused || !fuses_to_one(call, fused) ||
-      !target->identify(&call->arena, &identity))
+  if (!target || !fuses_to_one(call, fused) || !target->identify(&call->arena, &identity))
     return FATHOM_UNSUPPORTED;
   const tune_space *space = make_space(call, frame, fused, &identity);
   if (!space) return FATHOM_UNSUPPORTED;
@@ -270,7 +270,7 @@ static fathom_status tune_body(api_call *call, void *opaque) {
   api_store_request wanted = {.graph = bound,
                               .fused = fused,
                               .target = target,
-                              .rows = frame->options.dynamic_size,
+                              .rows = api_rows_of(bound, frame->options.dynamic_size),
                               .threads = frame->threads,
                               .seed = frame->options.seed,
                               .resume = frame->options.resume != 0,

@@ -182,3 +182,30 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *
   *out = found;
   return count;
 }
+
+int64_t api_rows_of(const ir_graph *graph, int64_t size) {
+  int64_t rows = 1;
+  for (uint32_t i = 0; i < graph->axes.count; i++)
+    if (ir_axis_size(graph, (ir_axis){i}) < 0 && __builtin_mul_overflow(rows, size, &rows))
+      return INT64_MAX;
+  return rows;
+}
+
+// Which of two numbers of rows is nearer to a third, by ratio: without logarithms, and without a
+// product that overflows.
+bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows) {
+  return (double)rows * (double)rows > (double)first * (double)second;
+}
+
+void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
+                     api_request *request) {
+  const api_tuned *tuned;
+  bool own = request->kind == API_CPU && strcmp(request->cg.cpu, "host") == 0;
+  if (!own || request->cg.schedule[0] != 0) return;
+  uint32_t count = api_tuned_find(call, graph, target, &tuned), best = 0;
+  for (uint32_t i = 1; i < count; i++)
+    if (api_second_is_nearer(tuned[best].rows, tuned[i].rows, rows)) best = i;
+  if (count == 0) return;
+  request->cg.schedule = tuned[best].schedule;
+  request->cg.schedule_source = "tuned";
+}

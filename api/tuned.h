@@ -22,6 +22,13 @@ typedef struct api_tuned {
   char schedule[FATHOM_SCHEDULE_ROOM];
 } api_tuned;
 
+// Of two ascending numbers of rows, is the second the nearer one, by ratio?
+bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows);
+// Rows that a run has when every dynamic axis is `size` long.
+int64_t api_rows_of(const ir_graph *graph, int64_t size);
+// Where the request has no schedule of its own: the one that was tuned for about as many rows, if any.
+void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
+                     api_request *request);
 // All that are known for the graph, ascending by rows, in the call's arena. What is wrong with the
 // records is no reason to fail: then there are none.
 uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,

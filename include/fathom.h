@@ -356,6 +356,9 @@ typedef struct fathom_bench_result {
   uint32_t batch;
   fathom_cache cache; // warm or cold
   double launch_us;   // cuda: what a fathom_run takes the calling thread, at best
+  // Of the code that ran: an executable may hold several, tuned for different numbers of rows. As in
+  // fathom_executable_info; owned by the executable.
+  const char *schedule, *schedule_source;
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one

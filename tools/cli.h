@@ -68,7 +68,8 @@ typedef struct cli_options {
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
-  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume, dry;
+  bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume,
+      dry;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.

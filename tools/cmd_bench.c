@@ -115,8 +115,8 @@ static void print_json(const measurement *measured) {
   printf(", \"axes\": {");
   visit_axes(measured, print_json_axis);
   printf("}");
-  print_json_text("schedule", info->schedule);
-  print_json_text("schedule_source", info->schedule_source);
+  print_json_text("schedule", result->schedule);
+  print_json_text("schedule_source", result->schedule_source);
   print_json_number("median_us", result->median_us);
   print_json_number("spread", result->spread);
   printf(", \"bytes\": %" PRIu64, result->bytes);
@@ -148,7 +148,7 @@ static void print_table(const measurement *measured) {
   if (*info->device) printf(" (%s, %s)", info->device, info->arch);
   printf(", %u kernel%s, ", info->kernel_count, info->kernel_count == 1 ? "" : "s");
   visit_axes(measured, print_table_axis);
-  printf("\nschedule  %s (%s)\n", info->schedule, info->schedule_source);
+  printf("\nschedule  %s (%s)\n", result->schedule, result->schedule_source);
   printf("compiled  in %.2f ms%s\n", info->compile_us / 1e3,
          info->from_cache ? ", from the cache" : "");
   printf("time      %.1f us, spread %.1f %%, best %.1f us (%u runs", result->median_us,

@@ -76,8 +76,8 @@ static int setup(void **state) {
   if (base_file_read(&f->arena, path, &kernels, &why) != BASE_OK) fail_msg("%s", why.data);
   const rt_image image = {
       .text = base_str_format(&f->arena, "%s%s%s", cuda_prelude_common, kernels.data, rounding)};
-  check(f, emu_device_create(&(emu_options){.cache_directory = getenv("FATHOM_CACHE")},
-                             &f->device, &f->diag));
+  check(f, emu_device_create(&(emu_options){.cache_directory = getenv("FATHOM_CACHE")}, &f->device,
+                             &f->diag));
   check(f, f->device->ops->load(f->device, &image, &f->code, &f->diag));
   f->bank = array(BANK * 2);
   f->gain = array(GAIN * 4);
