@@ -50,7 +50,7 @@ static void read_holder(const char *path, char text[MOST_TEXT]) {
   text[strcspn(text, "\n")] = '\0';
   for (char *c = text; *c; c++)
     if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
-  if (!text[0]) strcpy(text, "another process");
+  if (!text[0]) snprintf(text, MOST_TEXT, "another process");
 }
 
 // ---- taking -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static base_arena arena;
@@ -317,6 +318,28 @@ static void test_files_come_back_as_written(void **state) {
   assert_int_equal(count_entries(folder), 1);
 }
 
+// A reader of a file that others replace all the time gets one of their files, each time.
+static void test_replaced_files_are_read(void **state) {
+  (void)state;
+  base_str why, contents;
+  const char *path = path_of("file"), *shorter = path_of("shorter"), *longer = path_of("longer");
+  const char *next = path_of("next");
+  assert_int_equal(base_file_write(&arena, shorter, "short", 5, &why), BASE_OK);
+  assert_int_equal(base_file_write(&arena, longer, "long, long", 10, &why), BASE_OK);
+  assert_int_equal(link(shorter, path), 0);
+  const pid_t child = fork();
+  for (uint32_t i = 0; child == 0; i++)
+    if (link(i % 2 ? shorter : longer, next) != 0 || rename(next, path) != 0) _exit(1);
+  uint32_t reads = 0;
+  for (base_status status = BASE_OK; status == BASE_OK && reads < 20000; reads++) {
+    status = base_file_read(&arena, path, &contents, &why);
+    if (status == BASE_OK) assert_true(contents.length == 5 || contents.length == 10);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  if (reads < 20000) fail_msg("read %u: %s", reads, why.data);
+}
+
 static void test_read_says_why_not(void **state) {
   (void)state;
   assert_unreadable(path_of("missing"), "No such file");
@@ -412,6 +435,7 @@ int main(void) {
       TEST(long_lines_are_cut_around_the_caret),
       TEST(hash),
       FILE_TEST(files_come_back_as_written),
+      FILE_TEST(replaced_files_are_read),
       FILE_TEST(read_says_why_not),
       FILE_TEST(failed_writes_leave_nothing),
       FILE_TEST(pipes_are_written_to),
