@@ -11,9 +11,11 @@
 //   drop NUMBER                   forget it                              -> ok
 // The end of the input ends the worker.
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include "api/session.h"
@@ -268,6 +270,8 @@ static fathom_status session_body(api_call *call, void *opaque) {
 
 fathom_status fathom_tune_worker(int in, int out) {
   api_error_clear();
+  // A tuner that is killed while this waits for a candidate would leave a busy process behind.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   worker w = {.in = fdopen(in, "r"), .out = fdopen(out, "w")};
   if (w.in == NULL || w.out == NULL) return api_fail(FATHOM_IO, "the worker has no pipes");
   char *text = NULL;

@@ -17,3 +17,11 @@ if(TARGET fathom-cpu)
                "FATHOM_TEST_REAL_CPU=$<TARGET_FILE:fathom-cpu>"
                "FATHOM_LIBRARY_DIR=${CMAKE_CURRENT_BINARY_DIR}/planted-cpu")
 endif()
+
+# Tuners that are killed, and eight at once. Sanitizers slow them down beyond their time-outs.
+if(TARGET fathom-cpu AND TARGET fathom-program AND NOT FATHOM_SANITIZE)
+  foreach(what kill many)
+    fathom_test(tuning-${what} ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/interrupted.py
+                --program $<TARGET_FILE:fathom-program> ${what})
+  endforeach()
+endif()
