@@ -194,6 +194,8 @@ typedef struct api_request {
   cg_options cg;
 } api_request;
 
+// Is the variable of the environment there, not empty and not 0?
+bool api_is_set(const char *variable);
 // False: see the call's diag.
 bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out);
 // The graph ready for the target: verified, and but for interp through all passes. NULL: see the

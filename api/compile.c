@@ -1,6 +1,7 @@
 // compile: from a graph to an executable, through passes and codegen and, for a GPU, onto a device;
 // for interp by keeping a verified copy of the graph.
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -34,6 +35,11 @@ static bool check_options(api_call *call, const api_request *request,
   return diag->error_count == 0;
 }
 
+bool api_is_set(const char *variable) {
+  const char *value = getenv(variable);
+  return value != NULL && value[0] != 0 && strcmp(value, "0") != 0;
+}
+
 bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out) {
   fathom_compile_options options;
   *out = (api_request){.verify_each = false};
@@ -49,6 +55,7 @@ bool api_request_read(api_call *call, const fathom_compile_options *given, api_r
       .emulate = out->kind == API_EMULATOR,
       .schedule = options.schedule != NULL ? options.schedule : "",
       .cache_directory = call->context->cache_directory,
+      .expect_cached = api_is_set("FATHOM_EXPECT_CACHED"),
   };
   return check_options(call, out, &options);
 }

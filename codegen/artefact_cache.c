@@ -40,6 +40,13 @@ bool cg_cache_load(base_arena *arena, const cg_cache_entry *entry, base_str *con
          base_hash_equal(header.digest, base_hash_bytes(contents->data, contents->length));
 }
 
+void cg_cache_missing(base_arena *arena, const cg_cache_entry *entry, base_diag *diag) {
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "FATHOM_EXPECT_CACHED is set, and there is no usable code in the cache: %s",
+                    is_used(entry) ? file_of(arena, entry) : "it is off");
+  base_hint(diag, "run once without it, with the same FATHOM_CACHE, on the same machine");
+}
+
 void cg_cache_store(base_arena *arena, const cg_cache_entry *entry, base_str contents) {
   if (!is_used(entry)) return;
   cache_header header = {.digest = base_hash_bytes(contents.data, contents.length),

@@ -18,6 +18,8 @@ typedef struct cg_cache_entry {
 } cg_cache_entry;
 
 bool cg_cache_load(base_arena *arena, const cg_cache_entry *entry, base_str *contents);
+// Says that the code is missing, where compiling is forbidden (cg_options.expect_cached).
+void cg_cache_missing(base_arena *arena, const cg_cache_entry *entry, base_diag *diag);
 void cg_cache_store(base_arena *arena, const cg_cache_entry *entry, base_str contents);
 
 // A digest of the sources that decide what code is made, for keys: a cache never serves what

@@ -17,6 +17,7 @@ typedef struct cg_options {
   const char *schedule;        // key=value,...; "" for the default
   const char *schedule_source; // where that comes from: NULL means "given"
   const char *cache_directory; // "" for none
+  bool expect_cached;          // code that is not in the cache is an error
 } cg_options;
 
 // What decides how fast a target's code is, besides the code: the machine it is for, and who compiles.

@@ -36,7 +36,8 @@ static cuda_binary *compile_forms(base_arena *arena, const cuda_plan *plan,
           cuda_form_text(arena, plan, i, j, true),
       };
   cuda_compile_options compile = {.arch = plan->arch.name,
-                                  .cache_directory = options->cache_directory};
+                                  .cache_directory = options->cache_directory,
+                                  .expect_cached = options->expect_cached};
   return cuda_compile(arena, nvrtc, &compile, units, count, binaries, diag) ? binaries : NULL;
 }
 
@@ -89,7 +90,8 @@ static bool emit_binary(base_arena *arena, const cuda_plan *plan, const cg_optio
   cuda_unit unit = {base_str_format(arena, "%.*s.cu", BASE_FMT(plan->graph->name)).data,
                     cuda_file_text(arena, plan)};
   cuda_compile_options compile = {.arch = plan->arch.name,
-                                  .cache_directory = options->cache_directory};
+                                  .cache_directory = options->cache_directory,
+                                  .expect_cached = options->expect_cached};
   cuda_binary binary;
   if (!cuda_compile(arena, nvrtc, &compile, &unit, 1, &binary, diag)) return false;
   *out = ptx ? binary.ptx : binary.cubin;

@@ -54,6 +54,7 @@ typedef struct cuda_compile_options {
   const char *arch;            // "sm_90a", as cuda_arch.name
   const char *cache_directory; // "" or NULL for none
   uint32_t workers;            // threads at most; 0: as many as the machine has processors, up to 8
+  bool expect_cached;          // what is not in the cache is an error
 } cuda_compile_options;
 
 // Compiles `count` units on several threads; out[i] is that of units[i], whichever thread made it.

@@ -33,6 +33,10 @@ typedef struct worker {
 static bool obtain(base_arena *arena, const batch *b, uint32_t i) {
   const cg_cache_entry entry = cuda_cache_entry(arena, b->nvrtc, b->options, &b->units[i]);
   if (cuda_cache_load(arena, &entry, &b->binaries[i])) return true;
+  if (b->options->expect_cached) {
+    cg_cache_missing(arena, &entry, &b->diags[i]);
+    return false;
+  }
   if (!cuda_compile_unit(arena, b->nvrtc, b->options->arch, &b->units[i], &b->binaries[i],
                          &b->diags[i]))
     return false;

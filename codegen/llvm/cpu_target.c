@@ -41,16 +41,20 @@ static cpu_code *load_and_link(base_arena *arena, base_str object, const cpu_pla
 
 // From the cache when it has a sound object that links, else compiled (and put there).
 static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
-                        const char *directory, cg_owned *artefact, base_diag *diag) {
+                        const cg_options *options, cg_owned *artefact, base_diag *diag) {
   rt_program *program = (rt_program *)artefact->base.program;
   base_str object, why;
   cpu_code **code = base_new(&artefact->arena, cpu_code *);
   base_defer(&artefact->arena, release_code, code);
-  const cg_cache_entry entry = cpu_cache_entry(arena, directory, plan, machine);
+  const cg_cache_entry entry = cpu_cache_entry(arena, options->cache_directory, plan, machine);
   if (cg_cache_load(arena, &entry, &object)) {
     *code = load_and_link(arena, object, plan, program, &why);
     artefact->base.from_cache = *code != NULL;
     if (*code) return true;
+  }
+  if (options->expect_cached) {
+    cg_cache_missing(arena, &entry, diag);
+    return false;
   }
   if (!compile_object(arena, plan, machine, &object, diag)) return false;
   *code = load_and_link(arena, object, plan, program, &why);
@@ -84,7 +88,7 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
   cg_owned *artefact = cg_artefact_begin(arena, kernels[0], plan->schedule_source, diag);
   if (!artefact) return NULL;
   artefact->base.program = cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
-  bool made = obtain_code(arena, plan, &machine, options->cache_directory, artefact, diag);
+  bool made = obtain_code(arena, plan, &machine, options, artefact, diag);
   return made ? cg_artefact_finish(artefact) : NULL;
 }
 
