@@ -45,7 +45,7 @@ static int setup(void **state) {
       .job = base_str_format(
           &arena, "target cpu\ngraph site\nrows 64\ncheck-rows 37\nthreads 2\ntext %zu\n%s",
           strlen(text), text),
-      .trial_seconds = 3,
+      .trial_seconds = 5,
       .most_bytes = (uint64_t)1 << 30,
   };
   tune_bench_open(&bench, &arena, space, &options);
@@ -80,10 +80,10 @@ static void test_planted(void **state) {
   } cases[] = {
       {PLANTED_WRONG, TUNE_WRONG, "%h has an error of 1.00e-02"},
       {PLANTED_BESIDE, TUNE_WRONG, "memory around %h was written"},
-      {PLANTED_HANG, TUNE_TIMEOUT, "no answer within 3.0 s"},
+      {PLANTED_HANG, TUNE_TIMEOUT, "no answer within 5.0 s"},
       {PLANTED_ABORT, TUNE_CRASHED, "signal 6"},
       {PLANTED_EATER, TUNE_MEMORY, "more than 1024 MB"},
-      {PLANTED_SLEEPER, TUNE_TIMEOUT, "no answer within 3.0 s"},
+      {PLANTED_SLEEPER, TUNE_TIMEOUT, "no answer within 5.0 s"},
   };
   expect_good(0);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
