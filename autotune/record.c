@@ -259,7 +259,13 @@ static const char *trials_problem(base_arena *arena, const tune_record *record) 
   return NULL;
 }
 
-const char *tune_record_problem(base_arena *arena, const tune_record *record) {
+static const char *best_problem(const tune_record *record) {
+  if (record->best.outcome == TUNE_TIMED) return NULL;
+  if (strcmp(record->source, "measured") == 0) return "best was not timed";
+  return record->best.outcome == TUNE_PREDICTED ? NULL : "best was neither timed nor predicted";
+}
+
+const char *tune_record_facts_problem(base_arena *arena, const tune_record *record) {
   const char *problem = key_problem(arena, &record->key);
   if (problem) return problem;
   if (!record->graph_name || !record->axes || !record->source || !record->cache || !record->date)
@@ -268,12 +274,12 @@ const char *tune_record_problem(base_arena *arena, const tune_record *record) {
   if (!is_one_of(record->cache, "warm", "cold")) return "cache is 'warm' or 'cold'";
   if (!is_date(record->date)) return "its date is not of the form 2026-11-30T20:00:00Z";
   if (!is_amount(record->of_ceiling)) return "of_ceiling is no share";
-  problem = trials_problem(arena, record);
-  if (problem) return problem;
-  const bool measured = strcmp(record->source, "measured") == 0;
-  if (record->best.outcome != TUNE_TIMED && (measured || record->best.outcome != TUNE_PREDICTED))
-    return measured ? "best was not timed" : "best was neither timed nor predicted";
-  return NULL;
+  return best_problem(record);
+}
+
+const char *tune_record_problem(base_arena *arena, const tune_record *record) {
+  const char *problem = tune_record_facts_problem(arena, record);
+  return problem ? problem : trials_problem(arena, record);
 }
 
 tune_record tune_record_copy(base_arena *arena, const tune_record *record) {

@@ -116,6 +116,8 @@ typedef struct tune_record {
 // Why nothing can be done with a record, one line, in `arena`; or NULL: strings that are NULL, a
 // schedule that the key's target cannot have, a winner that was not timed, a time that is none, ...
 const char *tune_record_problem(base_arena *arena, const tune_record *record);
+// The same but for the trials' own parts, when each of them was looked at already.
+const char *tune_record_facts_problem(base_arena *arena, const tune_record *record);
 // The same for one trial of a kernel for that target.
 const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const char *target);
 

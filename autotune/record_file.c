@@ -253,7 +253,7 @@ static bool read_record(file_reader *r, const tune_yaml *node, tune_record *reco
   ok &= best && tune_trial_read(best, read.key.target, &read.best, diag);
   ok &= initial && tune_trial_read(initial, read.key.target, &read.initial, diag);
   ok &= timings && read_trials(r->scratch, timings, &read, diag);
-  const char *problem = ok ? tune_record_problem(r->scratch, &read) : NULL;
+  const char *problem = ok ? tune_record_facts_problem(r->scratch, &read) : NULL;
   if (problem) base_error(diag, node->loc, "%s", problem);
   if (!ok || problem) return false;
   *record = tune_record_copy(r->arena, &read);

@@ -141,11 +141,11 @@ base_str tune_yaml_mend(base_arena *arena, base_str text) {
 }
 
 // Words that YAML 1.1 takes for a switch, for nothing or for a number.
-static bool is_special_word(const char *text) {
+static bool is_special_word(base_str text) {
   static const char *const words[] = {"y",  "n",   "yes",  "no",  "true",     "false",
                                       "on", "off", "null", "inf", "infinity", "nan"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcasecmp(text, words[i]) == 0) return true;
+  for (size_t i = 0; text.length <= strlen("infinity") && i < sizeof words / sizeof *words; i++)
+    if (strcasecmp(text.data, words[i]) == 0) return true;
   return false;
 }
 
@@ -158,7 +158,7 @@ static bool is_plain(base_str text) {
   static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                  "0123456789 _./+=@()-";
   return text.length > 0 && is_letter(text.data[0]) && text.data[text.length - 1] != ' ' &&
-         strspn(text.data, harmless) == text.length && !is_special_word(text.data);
+         strspn(text.data, harmless) == text.length && !is_special_word(text);
 }
 
 static yaml_scalar_style_t style_of(base_str text) {
@@ -196,7 +196,7 @@ void tune_yaml_put_number(tune_yaml_writer *w, double value) {
   // The host's locale may write 0,5; a file means the same everywhere.
   const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   const locale_t saved = uselocale(c_locale);
-  for (int precision = 1; precision <= 17; precision++) { // the fewest digits that come back
+  for (int precision = 15; precision <= 17; precision++) { // digits until it comes back
     snprintf(digits, sizeof digits, "%.*g", precision, value);
     if (strtod(digits, NULL) == value) break;
   }

@@ -328,8 +328,9 @@ static void test_replaced_files_are_read(void **state) {
   assert_int_equal(base_file_write(&arena, longer, "long, long", 10, &why), BASE_OK);
   assert_int_equal(link(shorter, path), 0);
   const pid_t child = fork();
-  for (uint32_t i = 0; child == 0; i++)
-    if (link(i % 2 ? shorter : longer, next) != 0 || rename(next, path) != 0) _exit(1);
+  if (child == 0)
+    for (uint32_t i = 0;; i++)
+      if (link(i % 2 ? shorter : longer, next) != 0 || rename(next, path) != 0) _exit(1);
   uint32_t reads = 0;
   for (base_status status = BASE_OK; status == BASE_OK && reads < 20000; reads++) {
     status = base_file_read(&arena, path, &contents, &why);
