@@ -30,6 +30,7 @@ typedef enum kir_machine { KIR_CPU, KIR_CUDA, KIR_MACHINE_COUNT } kir_machine;
 // Knobs that the machine has not are not looked at.
 typedef struct kir_schedule {
   kir_machine machine;
+  uint32_t zero; // in place of padding: schedules are compared and hashed as bytes
 #define KNOB(machines, name, low, high, initial, matters, tried, summary) int64_t name;
 #include "ir/schedule.def"
 #undef KNOB

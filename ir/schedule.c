@@ -44,7 +44,7 @@ static bool turns(const kir_schedule *schedule, size_t i) {
 
 kir_schedule kir_schedule_default(kir_machine machine) {
   kir_schedule schedule;
-  memset(&schedule, 0, sizeof schedule); // padding too: schedules are compared as bytes
+  memset(&schedule, 0, sizeof schedule);
   schedule.machine = machine;
   for (size_t i = 0; i < KNOB_COUNT; i++)
     *knob_of(&schedule, i) = knobs[i].knob.initial;
