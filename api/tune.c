@@ -195,9 +195,10 @@ static bool search(tune_frame *frame, const tune_space *space,
   bool good =
       tune_search_run(&call->arena, space, &measurer, &options, &found, &findings, &call->diag);
   double shares[2] = {0, 0}, gb_s = 0;
-  if (good)
+  bool hurry = good && found.end == TUNE_END_STOPPED;
+  if (good && !hurry)
     good = tune_bench_ceiling(bench, found.best, ceiling_seconds, &shares[1], &gb_s, &call->diag);
-  if (good && frame->options.report)
+  if (good && !hurry && frame->options.report)
     good = tune_bench_ceiling(bench, 0, ceiling_seconds, &shares[0], &gb_s, &call->diag);
   tune_bench_close(bench);
   if (!good) return false;

@@ -228,7 +228,7 @@ static bool confirm(run *r) {
     if (finalists[i] != 0) finalists[count++] = finalists[i];
   double seconds = r->search.options->seconds * confirm_share;
   if (seconds > confirm_most || r->search.options->seconds == 0) seconds = confirm_most;
-  if (seconds < confirm_least) seconds = confirm_least;
+  if (seconds < confirm_least || r->result->end == TUNE_END_STOPPED) seconds = confirm_least;
   tune_finding findings[FINALISTS + 1];
   tell(r, NULL, true);
   if (!r->measurer->confirm(r->measurer->user, finalists, count, seconds, findings, r->diag))
@@ -243,8 +243,10 @@ static bool confirm(run *r) {
   // the measurer's spread is that of single samples, so this is on the safe side.
   band = fmax(band, fmin(findings[best].spread, 0.1));
   double most = findings[best].seconds * (1 + band);
-  uint32_t winner = best;
-  for (uint32_t i = 0; i < count; i++)
+  // The default stays where nothing is faster beyond doubt.
+  bool keeps = findings[0].outcome == TUNE_TIMED && findings[0].seconds <= most;
+  uint32_t winner = keeps ? 0 : best;
+  for (uint32_t i = 0; i < count && !keeps; i++)
     if (findings[i].outcome == TUNE_TIMED && findings[i].seconds <= most &&
         is_simpler(r->search.space, finalists[i], finalists[winner]))
       winner = i;

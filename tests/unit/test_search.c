@@ -241,6 +241,19 @@ static void test_budgets(void **state) {
   assert_true(found.elapsed > 9 && found.elapsed <= 10.5);
 }
 
+// Nothing is taken that is not faster than the default beyond the tie band.
+static void test_default_stays(void **state) {
+  (void)state;
+  const tune_space *space = make_space();
+  for (uint32_t kernel = 0; kernel < 4; kernel++)
+    for (uint32_t trials = 2; trials < 60; trials += 7) {
+      replay *r = new_replay(space, kernel);
+      tune_search_result found = search(r, "random", (tune_search_options){.trials = trials});
+      double best = found.best_finding.seconds, initial = found.initial_finding.seconds;
+      assert_true(found.best == 0 || best < initial);
+    }
+}
+
 static void test_failures(void **state) {
   (void)state;
   const tune_space *space = make_space();
@@ -282,6 +295,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_repeatable, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_resume, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_budgets, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_default_stays, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_failures, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_predictions, set_up, tear_down),
   };
