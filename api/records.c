@@ -341,25 +341,25 @@ static fathom_status prune_body(api_call *call, void *opaque) {
 }
 
 fathom_status fathom_records_prune(fathom_context *context,
-                                   const fathom_records_prune_options *given, uint32_t *pruned,
+                                   const fathom_records_prune_options *options, uint32_t *pruned,
                                    fathom_text *out, fathom_text *warnings) {
   api_error_clear();
   API_REQUIRE(context);
-  API_REQUIRE(given);
+  API_REQUIRE(options);
   API_REQUIRE(pruned);
   API_REQUIRE(out);
   *pruned = 0;
   clear_texts(out, warnings);
-  fathom_records_prune_options options;
-  fathom_status status = API_STRUCT_IN(options, given, fathom_records_prune_options);
+  fathom_records_prune_options wanted;
+  fathom_status status = API_STRUCT_IN(wanted, options, fathom_records_prune_options);
   if (status != FATHOM_OK) return status;
-  if (!options.stale && options.before == NULL)
+  if (!wanted.stale && wanted.before == NULL)
     return api_fail(FATHOM_INVALID, "nothing is named that is to go: set 'stale' or 'before'");
-  if (options.before != NULL && !is_date(options.before))
+  if (wanted.before != NULL && !is_date(wanted.before))
     return api_fail(FATHOM_INVALID,
                     "'%s' is no date: expected one such as 2026-11-30 or 2026-11-30T20:00:00Z",
-                    options.before);
-  prune_frame frame = {.options = &options, .pruned = pruned, .out = out, .warnings = warnings};
+                    wanted.before);
+  prune_frame frame = {.options = &wanted, .pruned = pruned, .out = out, .warnings = warnings};
   return api_call_run(context, prune_body, &frame);
 }
 
