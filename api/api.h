@@ -69,6 +69,10 @@ enum {
   API_FIRST(fathom_tune_progress, waiting),
   API_FIRST(fathom_tune_options, user),
   API_FIRST(fathom_tune_result, resumed),
+  API_FIRST(fathom_records_options, json),
+  API_FIRST(fathom_records_merged, kept),
+  API_FIRST(fathom_records_prune_options, dry),
+  API_FIRST(fathom_records_validation, problems),
 };
 
 // Copies the members the caller knows into *local, whose other members become zero. `given` NULL

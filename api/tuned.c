@@ -58,7 +58,7 @@ bool api_tuned_options(api_call *call, const cg_target *target, tune_database_op
 tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
                        uint32_t threads) {
   return (tune_key){
-      .graph = base_hash_hex(&call->arena, ir_hash(graph)).data,
+      .graph = graph != NULL ? base_hash_hex(&call->arena, ir_hash(graph)).data : "",
       .target = "cpu",
       .rows = 1,
       .threads = threads,

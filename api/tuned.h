@@ -12,7 +12,8 @@ enum { API_TIMING_VERSION = 1 };
 // compiler).
 bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
                        cg_identity *identity);
-// The key of a graph whose axes are bound, but for its rows.
+// The key of a graph whose axes are bound, but for its rows. Without a graph (NULL) what is the same in
+// the keys of all.
 tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
                        uint32_t threads);
 

@@ -30,7 +30,8 @@ static void append_word(base_text *out, const char *text) {
   if (out->length > start && out->data[out->length - 1] == '-') out->data[--out->length] = '\0';
 }
 
-static const char *path_of(base_arena *arena, const char *folder, const tune_device *device) {
+const char *tune_database_path_of(base_arena *arena, const char *folder,
+                                  const tune_device *device) {
   const char *const texts[] = {device->kind, device->name, device->features};
   base_hash hash = base_hash_bytes(&device->units, sizeof device->units);
   for (size_t i = 0; i < 3; i++)
@@ -175,7 +176,7 @@ base_arena *tune_database_scratch(tune_database *database) {
 
 // The shipped records are a help: without them all works.
 static void read_shipped(tune_database *database, const char *folder, base_diag *diag) {
-  const char *path = path_of(database->arena, folder, &database->device);
+  const char *path = tune_database_path_of(database->arena, folder, &database->device);
   if (!tune_database_exists(path)) return;
   base_diag problems;
   base_diag_init(&problems, &database->scratch, BASE_STR(""), BASE_STR(""));
@@ -207,7 +208,7 @@ tune_database *tune_database_open(base_arena *arena, const tune_database_options
   tune_database *database = new_database(arena);
   database->device = tune_device_copy(arena, &options->device);
   database->folder = base_str_copy(arena, base_str_from(options->folder)).data;
-  database->path = path_of(arena, database->folder, &database->device);
+  database->path = tune_database_path_of(arena, database->folder, &database->device);
   database->read_only = options->read_only;
   database->lock_seconds = options->lock_seconds > 0 ? options->lock_seconds : default_lock_seconds;
   tune_database_scratch(database);

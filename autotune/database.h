@@ -43,6 +43,7 @@ tune_database *tune_database_open(base_arena *arena, const tune_database_options
 tune_database *tune_database_open_file(base_arena *arena, const char *path, base_diag *diag);
 // The path of the device's file: FOLDER/KIND-NAME-XXXXXXXX.yaml, made of the device's parts.
 const char *tune_database_path(const tune_database *database);
+const char *tune_database_path_of(base_arena *arena, const char *folder, const tune_device *device);
 const tune_device *tune_database_device(const tune_database *database);
 
 // ---- looking up ---------------------------------------------------------------------------------
@@ -91,6 +92,10 @@ typedef struct tune_prune_rule {
   const char *generator, *compiler, *driver; // NULL: any is good
   int64_t timing;                            // 0: any is good
   const char *before;                        // records with an older date go; NULL: none
+  // Called for each record that goes, which is valid during the call; NULL: nobody asks. With the
+  // lock held: it may not use the database.
+  void (*gone)(void *user, const tune_record *record);
+  void *user;
 } tune_prune_rule;
 
 // *pruned: how many went; with `dry` how many would go, and nothing is written.

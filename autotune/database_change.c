@@ -193,11 +193,15 @@ static bool differs(const char *wanted, const char *found) {
   return wanted && strcmp(wanted, found) != 0;
 }
 
-static bool is_to_go(const tune_prune_rule *rule, const tune_record *record) {
+// Does the record go? Then it is told to who asks.
+static bool goes(const tune_prune_rule *rule, const tune_record *record) {
   const tune_key *key = &record->key;
-  return differs(rule->generator, key->generator) || differs(rule->compiler, key->compiler) ||
-         differs(rule->driver, key->driver) || (rule->timing && rule->timing != key->timing) ||
-         (rule->before && strcmp(record->date, rule->before) < 0);
+  const bool wanted =
+      !differs(rule->generator, key->generator) && !differs(rule->compiler, key->compiler) &&
+      !differs(rule->driver, key->driver) && (!rule->timing || rule->timing == key->timing) &&
+      !(rule->before && strcmp(record->date, rule->before) < 0);
+  if (!wanted && rule->gone) rule->gone(rule->user, record);
+  return !wanted;
 }
 
 static bool prune_all(void *user, tune_database *database, tune_records *records) {
@@ -205,7 +209,7 @@ static bool prune_all(void *user, tune_database *database, tune_records *records
   pruning *p = user;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < records->count; i++)
-    if (!is_to_go(p->rule, &records->data[i])) records->data[kept++] = records->data[i];
+    if (!goes(p->rule, &records->data[i])) records->data[kept++] = records->data[i];
   p->pruned = records->count - kept;
   records->count = kept;
   return p->pruned > 0;
@@ -216,7 +220,7 @@ base_status tune_database_prune(tune_database *database, const tune_prune_rule *
   *pruned = 0;
   if (dry) {
     for (uint32_t i = 0; i < database->records.count; i++)
-      *pruned += is_to_go(rule, &database->records.data[i]);
+      *pruned += goes(rule, &database->records.data[i]);
     return BASE_OK;
   }
   pruning p = {.rule = rule};

@@ -19,6 +19,8 @@ typedef struct tune_device {
   int64_t units;        // cores that the process may use, or multiprocessors
 } tune_device;
 
+bool tune_device_equal(const tune_device *a, const tune_device *b);
+
 // ---- keys ---------------------------------------------------------------------------------------
 
 // What a timing holds for; the parts are in key.def, with what happens when one differs.

@@ -246,10 +246,12 @@ static bool read_record(file_reader *r, const tune_yaml *node, tune_record *reco
   if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
   tune_record read = {0};
   const tune_yaml *key = need(node, "key", diag);
-  if (!key || !tune_key_read(key, &read.key, diag)) return false;
-  bool ok = read_facts(node, &read, diag);
+  bool ok = key && tune_key_read(key, &read.key, diag);
+  const bool has_target = ok;
+  ok &= read_facts(node, &read, diag);
   const tune_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
   const tune_yaml *timings = need(node, "timings", diag);
+  if (!has_target) return false; // which trials are read for
   ok &= best && tune_trial_read(best, read.key.target, &read.best, diag);
   ok &= initial && tune_trial_read(initial, read.key.target, &read.initial, diag);
   ok &= timings && read_trials(r->scratch, timings, &read, diag);
@@ -298,7 +300,6 @@ static void report_record(file_reader *r, const tune_yaml *node, const base_diag
     base_error(r->diag, report->loc, "%s of record '%s' (line %u) is left out: %.*s",
                used ? "a timing" : "all", name_of(node), node->loc.line, BASE_FMT(report->message));
     if (report->hint.length) base_hint(r->diag, "%.*s", BASE_FMT(report->hint));
-    if (!used) return; // one reason suffices
   }
 }
 

@@ -40,6 +40,5 @@ bool tune_trial_read(const tune_yaml *node, const char *target, tune_trial *tria
 
 // As a file can hold it: readers then find what was written.
 tune_device tune_device_copy(base_arena *arena, const tune_device *device);
-bool tune_device_equal(const tune_device *a, const tune_device *b);
 
 #endif

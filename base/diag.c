@@ -160,6 +160,17 @@ static bool read_line(line_reader *reader, uint32_t number) {
   return true;
 }
 
+// Of a message only its own line breaks get through: what it quotes may hold anything.
+static void append_message(base_text *out, base_str message) {
+  uint32_t width;
+  for (size_t at = 0; at < message.length;) {
+    const base_str rest = {message.data + at, message.length - at};
+    const bool ends_line = rest.data[0] == '\n';
+    if (ends_line) base_text_append(out, "\n", 1);
+    at += ends_line ? 1 : draw_cell(out, rest, &width);
+  }
+}
+
 static void render_report(base_diag *diag, const base_report *report, line_reader *reader,
                           base_text *out) {
   const base_loc loc = report->loc;
@@ -167,12 +178,12 @@ static void render_report(base_diag *diag, const base_report *report, line_reade
   if (loc.line) base_text_printf(out, "%u:%u:", loc.line, loc.column);
   base_text_printf(out, "%s%s: ", diag->file.length || loc.line ? " " : "",
                    report->severity == BASE_ERROR ? "error" : "warning");
-  base_text_append(out, report->message.data, report->message.length);
+  append_message(out, report->message);
   base_text_append(out, "\n", 1);
   if (loc.line && loc.column && read_line(reader, loc.line)) render_excerpt(out, reader->line, loc);
   if (report->hint.length) {
     base_text_append(out, "  hint: ", 8);
-    base_text_append(out, report->hint.data, report->hint.length);
+    append_message(out, report->hint);
     base_text_append(out, "\n", 1);
   }
 }

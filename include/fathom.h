@@ -443,6 +443,73 @@ FATHOM_API fathom_status fathom_tune(fathom_context *context, const fathom_graph
 // started with the argument tune-worker. Returns when the input ends.
 FATHOM_API fathom_status fathom_tune_worker(int in, int out);
 
+// ---- records of tuning --------------------------------------------------------------------------
+
+// What fathom_tune remembers (docs/tuning-cache.md): files in the folder `tuned` of the cache folder,
+// one for each device, and such files that come with Fathom. The calls below see all of the folder;
+// what they change is this machine's own file, whole or not at all. `warnings`, which may be NULL,
+// gets what was left out because it could not be read: lines that begin with "warning: ".
+
+typedef struct fathom_records_options {
+  size_t size;
+  const char *file; // look into this file only; NULL: all those of the folder, and the shipped ones
+  const char *graph; // records of this graph only, with or without @; NULL: of all
+  int json;          // one JSON object on a line
+} fathom_records_options;
+
+// The files, and a line for each record: what it is about, the best time, the speed-up over the
+// default schedule, the share of the ceiling, and whether compilations by this build on this machine
+// take it. No records are no error; a graph that is named and has none is FATHOM_INVALID.
+FATHOM_API fathom_status fathom_records_list(fathom_context *context,
+                                             const fathom_records_options *options,
+                                             fathom_text *out, fathom_text *warnings);
+// The same with all that is known of each record, but for the single trials.
+FATHOM_API fathom_status fathom_records_show(fathom_context *context,
+                                             const fathom_records_options *options,
+                                             fathom_text *out, fathom_text *warnings);
+
+typedef struct fathom_records_merged {
+  size_t size;
+  uint32_t added, replaced; // replaced: by a newer record of the same thing
+  uint32_t kept;            // own records that were newer, or as new
+} fathom_records_merged;
+
+// Takes in the records of another file about this device. Of two of the same thing the newer one
+// stays, with the trials of both.
+FATHOM_API fathom_status fathom_records_merge(fathom_context *context, const char *file,
+                                              fathom_records_merged *merged, fathom_text *warnings);
+
+// What is to go: records for which one of these holds. At least one has to be given.
+typedef struct fathom_records_prune_options {
+  size_t size;
+  int stale; // made by another generator, compiler, driver or way of timing than this build's
+  const char
+      *before; // older than this: "2026-11-30", or "2026-11-30T20:00:00Z" (UTC); NULL: any age
+  int dry;     // only say what would go
+} fathom_records_prune_options;
+
+// Removes records of this machine's file. `out`: a line for each, and why; empty when none goes.
+FATHOM_API fathom_status fathom_records_prune(fathom_context *context,
+                                              const fathom_records_prune_options *options,
+                                              uint32_t *pruned, fathom_text *out,
+                                              fathom_text *warnings);
+
+// This machine's records as the text of a file, to share it; FATHOM_INVALID when there are none.
+FATHOM_API fathom_status fathom_records_export(fathom_context *context, fathom_text *out,
+                                               fathom_text *warnings);
+
+typedef struct fathom_records_validation {
+  size_t size;
+  uint32_t files, records, problems; // records: that can be read
+} fathom_records_validation;
+
+// Looks for everything in a file of records that would be left out; NULL: in all files of the folder.
+// `problems` gets each with file, line, column and caret. FATHOM_OK also when there are some:
+// *result counts them.
+FATHOM_API fathom_status fathom_records_validate(fathom_context *context, const char *file,
+                                                 fathom_records_validation *result,
+                                                 fathom_text *problems);
+
 // Version, targets, the CPU and GPUs, libraries found and missing, the cache folder: lines of
 // `key: value`.
 FATHOM_API fathom_status fathom_info(fathom_context *context, fathom_text *out);

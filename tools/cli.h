@@ -22,14 +22,24 @@ enum { CLI_SUCCESS = 0, CLI_FAILURE = 1, CLI_USAGE = 2 };
 
 struct cli_options;
 
+// The word of a command line that is no option.
+typedef struct cli_operand {
+  const char *name; // "FILE"
+  bool required;
+  const char *what; // for messages: "a FILE of graph IR; - is standard input"
+} cli_operand;
+
+extern const cli_operand cli_graph_file;
+
 typedef struct cli_command {
-  const char *name;
-  uint32_t bit; // CLI_*: which options of the option table it takes
-  bool needs_file;
-  const char *summary; // one line, for the list of commands
-  const char *about;   // what --help teaches
+  const char *name;           // as it is typed: "opt"; of a subcommand both words, "cache list"
+  uint32_t bit;               // CLI_*: which options of the option table it takes
+  const cli_operand *operand; // NULL: it takes none
+  const char *summary;        // one line, for the list of commands
+  const char *about;          // what --help teaches
   const char *example;
-  int (*run)(const struct cli_options *options);
+  int (*run)(const struct cli_options *options); // NULL: one of its subcommands has to be named
+  const struct cli_command *const *subcommands;  // ended by NULL; or NULL
 } cli_command;
 
 enum {
@@ -40,9 +50,17 @@ enum {
   CLI_BENCH = 16,
   CLI_TUNE = 32,
   CLI_INFO = 64,
+  CLI_CACHE = 128,
+  CLI_CACHE_LIST = 256,
+  CLI_CACHE_SHOW = 512,
+  CLI_CACHE_MERGE = 1024,
+  CLI_CACHE_PRUNE = 2048,
+  CLI_CACHE_EXPORT = 4096,
+  CLI_CACHE_VALIDATE = 8192,
 };
 
-extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_tune, cli_info;
+extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_tune, cli_cache,
+    cli_info;
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -63,13 +81,14 @@ enum { CLI_EMPTY = -1 }; // a --size of 0
 // defaults.
 typedef struct cli_options {
   const cli_command *command;
-  const char *file; // "-" is standard input
-  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report;
+  const char *file; // the command's operand: FILE, of which "-" is standard input; or GRAPH
+  const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report,
+      *records, *before;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
   bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume,
-      dry;
+      dry, stale;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.

@@ -12,6 +12,7 @@
 typedef enum option_kind {
   FLAG,    // bool
   TEXT,    // const char *
+  DATE,    // the same: 2026-11-30, or with a time of the day, T20:00:00Z
   COUNT,   // int64_t >= minimum
   EXTENT,  // the same, and a 0 that is given becomes CLI_EMPTY
   SECONDS, // double > 0, with or without an s; or minutes with an m
@@ -29,7 +30,10 @@ typedef struct option {
   const char *help; // lines after the first are separated by '\n'
 } option;
 
+const cli_operand cli_graph_file = {"FILE", true, "a FILE of graph IR; - is standard input"};
+
 enum {
+  EVERY = -1, // command
   CODE = CLI_COMPILE | CLI_RUN | CLI_CHECK | CLI_BENCH,
   FILES = CLI_OPT | CODE | CLI_TUNE,
 };
@@ -108,10 +112,19 @@ static const option table[] = {
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,
      "cuda-emu: kernels with AddressSanitizer, whose runtime the\nprogram must have: "
      "LD_PRELOAD=$(g++ -print-file-name=libasan.so)"},
-    {"--json", NULL, CLI_BENCH, FLAG, AT(json), 0, 0, "print one JSON object on a line"},
-    {"-o", "FILE", CLI_OPT | CLI_COMPILE, TEXT, AT(output), 0, 0,
+    {"--json", NULL, CLI_BENCH | CLI_CACHE_LIST | CLI_CACHE_SHOW, FLAG, AT(json), 0, 0,
+     "print one JSON object on a line"},
+    {"--file", "FILE", CLI_CACHE_LIST | CLI_CACHE_SHOW, TEXT, AT(records), 0, 0,
+     "look into this file of records only (default: all those in\nthe cache folder, and those that "
+     "come with Fathom)"},
+    {"--before", "DATE", CLI_CACHE_PRUNE, DATE, AT(before), 0, 0,
+     "records older than 2026-11-30, or 2026-11-30T20:00:00Z (UTC)"},
+    {"--stale", NULL, CLI_CACHE_PRUNE, FLAG, AT(stale), 0, 0,
+     "records that another generator, compiler, driver or way of\ntiming made than this build's"},
+    {"--dry", NULL, CLI_CACHE_PRUNE, FLAG, AT(dry), 0, 0, "say what would go, and remove nothing"},
+    {"-o", "FILE", CLI_OPT | CLI_COMPILE | CLI_CACHE_EXPORT, TEXT, AT(output), 0, 0,
      "where the result goes; - is standard output (default: -)"},
-    {"--help", NULL, FILES | CLI_INFO, FLAG, AT(help), 0, 0, "show this text"},
+    {"--help", NULL, (uint32_t)EVERY, FLAG, AT(help), 0, 0, "show this text"},
 };
 enum { OPTION_COUNT = sizeof table / sizeof *table };
 
@@ -206,6 +219,16 @@ static int set_seconds(const cli_command *command, const option *row, const char
   return cli_misuse(command, "%s needs a number of seconds above 0, not '%s'", row->name, value);
 }
 
+// The calendar is the library's business.
+static bool is_date(const char *text) {
+  static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
+  size_t length = strlen(text);
+  if (length != 10 && length != sizeof form - 1) return false;
+  for (size_t i = 0; i < length; i++)
+    if (form[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != form[i]) return false;
+  return true;
+}
+
 static int add_pair(const cli_command *command, const option *row, char *value, cli_pairs *pairs) {
   char *equals = strchr(value, '=');
   if (!equals || equals == value || equals[1] == '\0')
@@ -232,6 +255,11 @@ static int set_value(const cli_command *command, const option *row, char *value,
   case TEXT:
     *(const char **)member = value;
     return CLI_SUCCESS;
+  case DATE:
+    *(const char **)member = value;
+    return is_date(value) ? CLI_SUCCESS
+                          : cli_misuse(command, "%s needs a date such as 2026-11-30, not '%s'",
+                                       row->name, value);
   case COUNT:
     return set_count(command, row, value, member);
   case EXTENT:
@@ -300,16 +328,17 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *op
     } else if (!only_files && argv[i][0] == '-' && argv[i][1] != '\0') {
       int status = parse_option(command, argv, argc, &i, options);
       if (status != CLI_SUCCESS) return status;
-    } else if (!command->needs_file) {
+    } else if (!command->operand) {
       return cli_misuse(command, "%s takes no FILE, found '%s'", command->name, argv[i]);
     } else if (options->file) {
-      return cli_misuse(command, "%s takes one FILE, found '%s' and '%s'", command->name,
-                        options->file, argv[i]);
+      return cli_misuse(command, "%s takes one %s, found '%s' and '%s'", command->name,
+                        command->operand->name, options->file, argv[i]);
     } else {
       options->file = argv[i];
     }
   }
-  if (command->needs_file && !options->file && !options->help && !options->list)
-    return cli_misuse(command, "%s needs a FILE of graph IR; - is standard input", command->name);
+  bool required = command->operand && command->operand->required;
+  if (required && !options->file && !options->help && !options->list)
+    return cli_misuse(command, "%s needs %s", command->name, command->operand->what);
   return CLI_SUCCESS;
 }

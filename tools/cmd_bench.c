@@ -206,7 +206,7 @@ static int run(const cli_options *options) {
 const cli_command cli_bench = {
     .name = "bench",
     .bit = CLI_BENCH,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "measure a kernel beside the machine's ceiling",
     .about =
         "Compiles a graph and measures it: time of a run (median, and spread as the quartiles'\n"

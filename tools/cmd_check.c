@@ -100,7 +100,7 @@ static int run(const cli_options *options) {
 const cli_command cli_check = {
     .name = "check",
     .bit = CLI_CHECK,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "compare a target with the reference on random inputs",
     .about =
         "Compiles a graph, runs it on random inputs and compares every result with the reference\n"

@@ -49,7 +49,7 @@ static int run(const cli_options *options) {
 const cli_command cli_compile = {
     .name = "compile",
     .bit = CLI_COMPILE,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "compile a graph and print what was made",
     .about =
         "Compiles a graph and prints one of the compiler's products, by default a report that\n"

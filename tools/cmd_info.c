@@ -16,7 +16,6 @@ static int run(const cli_options *options) {
 const cli_command cli_info = {
     .name = "info",
     .bit = CLI_INFO,
-    .needs_file = false,
     .summary = "show version, targets, libraries, and what is missing",
     .about =
         "Prints the version, the targets, this machine's CPU, the libraries that were found and\n"

@@ -50,7 +50,7 @@ static int run(const cli_options *options) {
 const cli_command cli_opt = {
     .name = "opt",
     .bit = CLI_OPT,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "run graph passes and print the IR",
     .about =
         "Runs passes over the graphs of FILE and prints the IR that comes out; what it prints can\n"

@@ -218,7 +218,7 @@ static int run(const cli_options *options) {
 const cli_command cli_run = {
     .name = "run",
     .bit = CLI_RUN,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "run a graph on .npy arrays",
     .about =
         "Compiles a graph, runs it on arrays from .npy files and writes its results as .npy "

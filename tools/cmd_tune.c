@@ -146,7 +146,7 @@ static int run(const cli_options *options) {
 const cli_command cli_tune = {
     .name = "tune",
     .bit = CLI_TUNE,
-    .needs_file = true,
+    .operand = &cli_graph_file,
     .summary = "find the fastest schedule on this machine",
     .about = "Tries schedules of a graph: each is compiled, checked against the reference and "
              "timed beside\n"

@@ -6,9 +6,9 @@
 #include "cli.h"
 
 static const cli_command *const commands[] = {
-    &cli_opt, &cli_compile, &cli_run, &cli_check, &cli_bench, &cli_tune, &cli_info,
+    &cli_opt,  &cli_compile, &cli_run,  &cli_check, &cli_bench,
+    &cli_tune, &cli_cache,   &cli_info, NULL,
 };
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 // ---- messages -----------------------------------------------------------------------------------
 
@@ -69,61 +69,108 @@ static void print_usage(FILE *stream) {
       "\n"
       "commands:\n",
       stream);
-  for (size_t i = 0; i < COMMAND_COUNT; i++)
-    fprintf(stream, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+  for (const cli_command *const *command = commands; *command; command++)
+    fprintf(stream, "  %-8s %s\n", (*command)->name, (*command)->summary);
   fputs("\n"
         "'fathom COMMAND --help' explains a command; 'fathom --version' prints the version.\n"
         "exit status: 0 success, 1 the work failed, 2 wrong usage\n",
         stream);
 }
 
+// What a user types for a command, after its parent's name.
+static const char *word_of(const cli_command *command) {
+  const char *space = strrchr(command->name, ' ');
+  return space ? space + 1 : command->name;
+}
+
+static const char *usage_of_operand(const cli_command *command) {
+  const cli_operand *operand = command->operand;
+  if (command->subcommands) return " COMMAND";
+  if (!operand) return "";
+  return cli_format(operand->required ? " %s" : " [%s]", operand->name);
+}
+
+static void print_subcommands(const cli_command *command) {
+  printf("\ncommands:\n");
+  for (const cli_command *const *sub = command->subcommands; *sub; sub++) {
+    const char *usage = cli_format("%s%s", word_of(*sub), usage_of_operand(*sub));
+    printf("  %-16s %s\n%s", usage, (*sub)->summary, (*sub)->example);
+  }
+  printf("\n'fathom %s COMMAND --help' explains one.\n", command->name);
+}
+
 static void print_help(const cli_command *command) {
-  printf("usage: fathom %s%s [options]\n\n%s\n\noptions:\n", command->name,
-         command->needs_file ? " FILE" : "", command->about);
+  printf("usage: fathom %s%s [options]\n\n%s\n", command->name, usage_of_operand(command),
+         command->about);
+  if (command->subcommands) print_subcommands(command);
+  printf("\noptions:\n");
   cli_print_options(command);
-  printf("\nexample:\n%s", command->example);
+  if (command->example) printf("\nexample:\n%s", command->example);
 }
 
 // ---- dispatch -----------------------------------------------------------------------------------
 
-static const cli_command *find_command(const char *name) {
-  for (size_t i = 0; i < COMMAND_COUNT; i++)
-    if (strcmp(name, commands[i]->name) == 0) return commands[i];
+static const cli_command *find_command(const cli_command *const *among, const char *word) {
+  for (; *among; among++)
+    if (strcmp(word, word_of(*among)) == 0) return *among;
   return NULL;
 }
 
-static int unknown_command(const char *name) {
-  const char *names[COMMAND_COUNT + 1] = {NULL};
+static const char *list_commands(const cli_command *const *among) {
   char *list = "";
-  for (size_t i = 0; i < COMMAND_COUNT; i++) {
-    names[i] = commands[i]->name;
-    list = cli_format("%s%s%s", list, i ? ", " : "", names[i]);
-  }
-  const char *nearest = cli_nearest(name, names);
-  return cli_misuse(NULL, "unknown command '%s'%s%s%s; the commands are %s", name,
-                    nearest ? ", did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
-                    list);
+  for (size_t i = 0; among[i]; i++)
+    list = cli_format("%s%s%s", list, i ? ", " : "", word_of(among[i]));
+  return list;
 }
 
-static int run_help(const char *name) {
-  if (!name) {
-    print_usage(stdout);
-    return CLI_SUCCESS;
+// `parent` NULL: of the program.
+static int unknown_command(const cli_command *parent, const char *word) {
+  const cli_command *const *among = parent ? parent->subcommands : commands;
+  size_t count = 0;
+  while (among[count])
+    count++;
+  const char **names = cli_alloc(count + 1, sizeof *names);
+  for (size_t i = 0; i < count; i++)
+    names[i] = word_of(among[i]);
+  const char *nearest = cli_nearest(word, names);
+  return cli_misuse(parent, "unknown command '%s%s%s'%s%s%s; the commands are %s",
+                    parent ? parent->name : "", parent ? " " : "", word,
+                    nearest ? ", did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
+                    list_commands(among));
+}
+
+static int run_help(int argc, char **argv) {
+  const cli_command *command = NULL;
+  const cli_command *const *among = commands;
+  for (; argc > 0 && among; argc--, argv++) {
+    const cli_command *found = find_command(among, *argv);
+    if (!found) return unknown_command(command, *argv);
+    command = found;
+    among = found->subcommands;
   }
-  const cli_command *command = find_command(name);
-  if (!command) return unknown_command(name);
-  print_help(command);
+  if (command)
+    print_help(command);
+  else
+    print_usage(stdout);
   return CLI_SUCCESS;
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
+  if (command->subcommands && argc > 0 && argv[0][0] != '-') {
+    const cli_command *sub = find_command(command->subcommands, argv[0]);
+    return sub ? run_command(sub, argc - 1, argv + 1) : unknown_command(command, argv[0]);
+  }
   cli_options options = {.command = command};
   int status = cli_parse(command, argc, argv, &options);
-  if (status == CLI_SUCCESS && options.help)
+  if (status != CLI_SUCCESS) return status;
+  if (options.help) {
     print_help(command);
-  else if (status == CLI_SUCCESS)
-    status = command->run(&options);
-  return status;
+    return CLI_SUCCESS;
+  }
+  if (!command->run)
+    return cli_misuse(command, "%s needs a command: one of %s", command->name,
+                      list_commands(command->subcommands));
+  return command->run(&options);
 }
 
 static int dispatch(int argc, char **argv) {
@@ -132,8 +179,8 @@ static int dispatch(int argc, char **argv) {
     return CLI_USAGE;
   }
   const char *word = argv[1];
-  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return run_help(NULL);
-  if (strcmp(word, "help") == 0) return run_help(argc > 2 ? argv[2] : NULL);
+  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return run_help(0, NULL);
+  if (strcmp(word, "help") == 0) return run_help(argc - 2, argv + 2);
   if (strcmp(word, "--version") == 0) {
     printf("fathom %s\n", fathom_version());
     return CLI_SUCCESS;
@@ -141,8 +188,8 @@ static int dispatch(int argc, char **argv) {
   // What the tuner starts for its candidates: nobody else calls it.
   if (strcmp(word, "tune-worker") == 0)
     return fathom_tune_worker(0, 1) == FATHOM_OK ? CLI_SUCCESS : CLI_FAILURE;
-  const cli_command *command = find_command(word);
-  return command ? run_command(command, argc - 2, argv + 2) : unknown_command(word);
+  const cli_command *command = find_command(commands, word);
+  return command ? run_command(command, argc - 2, argv + 2) : unknown_command(NULL, word);
 }
 
 int main(int argc, char **argv) {

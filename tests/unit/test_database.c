@@ -667,10 +667,10 @@ static void test_long_lists_of_warnings_are_cut(void **state) {
   const tune_database_options options = options_of(folder);
   assert_int_equal(tune_database_count(open_with(&options)), 0);
   assert_int_equal(diag.reports.count, 9);
-  expect_report("12 more of this kind");
+  expect_report("32 more of this kind");
   clear_reports();
   assert_false(tune_database_validate(&arena, path, &diag));
-  assert_int_equal(diag.error_count, 20); // all of them
+  assert_int_equal(diag.error_count, 40); // all of them: an unknown name, and one that is missing
   expect_report(
       ".yaml:15:5: error: all of record 'site' (line 10) is left out: unknown name 'Layout'");
   clear_reports();
