@@ -105,8 +105,8 @@ def check_console(place, text):
 
 
 @functools.lru_cache(None)
-def help_of(command):
-    code, text = run([PROGRAM, command, "--help"])
+def help_of(*command):
+    code, text = run([PROGRAM, *command, "--help"])
     return text if code == 0 else None
 
 
@@ -116,6 +116,10 @@ def check_fathom(place, words, runs):
     text = help_of(words[0])
     if text is None:
         return fail(place, f"there is no command `fathom {words[0]}`")
+    if re.search(r"(?m)^usage: fathom \S+ COMMAND", text) and len(words) > 1 and words[1][0] != "-":
+        text = help_of(words[0], words[1])
+        if text is None:
+            return fail(place, f"`fathom {words[0]}` has no command {words[1]}")
     for word in words[1:]:
         option = re.match(r"--?[a-z][a-z-]*", word)
         if option and not re.search(re.escape(option[0]) + r"(?![\w-])", text):
