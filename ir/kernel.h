@@ -34,6 +34,9 @@ typedef struct kir_schedule {
 #define KNOB(machines, name, low, high, initial, matters, tried, summary) int64_t name;
 #include "ir/schedule.def"
 #undef KNOB
+  // No knob: the most bytes of a GPU's shared memory for the row values of a block's teams, where a
+  // block has less than lowering counts on; 0: as lowering has it.
+  int64_t row_limit;
 } kir_schedule;
 
 enum { KIR_LANES_HIDDEN = 0, KIR_LANES_QUERY = 1, KIR_MAX_LOOPS = 2 * IR_MAX_RANK };

@@ -18,7 +18,7 @@ enum {
   MOST_UNROLLED = 24,    // indices of the outer axes of a value in registers
   MOST_TURNS = 16,       // loops over registers are unrolled whole
   MOST_TILE = 16,        // sources of a chain's tile
-  TEAM_BYTES = 72 << 10, // shared memory for row values: what all GPUs have, less sums and scalars
+  TEAM_BYTES = 72 << 10, // shared memory for row values: of most GPUs, less sums and scalars
   PREPARED_BYTES = 32 << 10,
   WARP_SCALAR_BYTES = 16 << 10, // for the copies of all warps
 };
@@ -308,6 +308,10 @@ static size_t reserve(size_t *end, size_t bytes) {
   return at;
 }
 
+static size_t row_limit(const kir_kernel *kernel) {
+  return kernel->schedule.row_limit ? (size_t)kernel->schedule.row_limit : TEAM_BYTES;
+}
+
 static bool is_prepared(const kir_value *value) {
   return value->place == KIR_SHARED;
 }
@@ -327,8 +331,8 @@ static void place_row_value(pass_lowering *lowering, uint32_t index, const readi
   kir_value *value = &kernel->values[index];
   const kir_sweep *sweep = kir_sweep_of(kernel, index);
   size_t bytes = place_bytes(kernel, value);
-  bool fits =
-      (kernel->team.row_bytes + bytes) * kernel->team.count <= TEAM_BYTES && !kernel->team.stepped;
+  bool fits = (kernel->team.row_bytes + bytes) * kernel->team.count <= row_limit(kernel) &&
+              !kernel->team.stepped;
   // What is the same for all rows and read once in each is not worth registers.
   bool rare = is_prepared(value) && fits;
   if (is_own(lowering, index, reading) && !rare && !kernel->team.stepped) {

@@ -69,9 +69,26 @@ static bool knows_features(const cuda_plan *plan, const kir_schedule *schedule, 
   return true;
 }
 
+// Lowers a kernel. Where a block has not the shared memory for all that lowering puts there, row
+// values go to the workspace instead.
+static const kir_kernel *lower_to_fit(const cuda_plan *plan, uint32_t index,
+                                      const kir_schedule *schedule, base_diag *diag) {
+  const kir_kernel *kernel = pass_lower(plan->graph, (int32_t)index, schedule, diag);
+  if (!kernel) return NULL;
+  const kir_team *team = &kernel->team;
+  size_t bytes = text_shared_bytes(kernel), most = plan->arch.shared_per_block;
+  size_t others = bytes - team->row_bytes * team->count;
+  if (bytes <= most || others >= most) return kernel;
+  // Each row value is a multiple of 128 bytes long there.
+  size_t each = (most - others) / team->count & ~(size_t)127;
+  kir_schedule less = *schedule;
+  less.row_limit = each ? (int64_t)(each * team->count) : 1;
+  return pass_lower(plan->graph, (int32_t)index, &less, diag);
+}
+
 static const kir_kernel *lower_form(const cuda_plan *plan, uint32_t index,
                                     const kir_schedule *schedule, base_diag *diag) {
-  const kir_kernel *kernel = pass_lower(plan->graph, (int32_t)index, schedule, diag);
+  const kir_kernel *kernel = lower_to_fit(plan, index, schedule, diag);
   if (kernel && text_step_count(kernel) > RT_MAX_STEPS) {
     base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
                       "kernel @%.*s needs more launches than %d to be split without clusters",
@@ -116,7 +133,7 @@ static bool plan_kernel(base_arena *arena, cuda_plan *plan, uint32_t index,
       !override_schedule(options->schedule, &schedule, diag))
     return false;
   if (!knows_features(plan, &schedule, diag)) return false;
-  const kir_kernel *wide = pass_lower(plan->graph, (int32_t)index, &schedule, diag);
+  const kir_kernel *wide = lower_to_fit(plan, index, &schedule, diag);
   if (!wide || !fits_parameters(wide, diag)) return false;
   if (schedule.logits) kernel->logits = cuda_logits_create(arena, wide, &plan->arch);
   if (!kernel->logits && !fits_shared(plan, wide, diag)) return false;

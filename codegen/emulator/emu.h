@@ -193,6 +193,7 @@ emu_machine *emu_machine_create(uint32_t blocks, uint32_t threads, size_t shared
 bool emu_machine_fits(const emu_machine *machine, uint32_t blocks, uint32_t threads,
                       size_t shared_bytes);
 void emu_machine_destroy(emu_machine *machine);
+void emu_machines_destroy(emu_machine *first); // it and those that follow by next_idle; NULL: none
 // Gives each block of the launch its fibers and its shared memory.
 void emu_machine_lay_out(emu_machine *machine);
 

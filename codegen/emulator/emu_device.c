@@ -214,11 +214,7 @@ static void destroy_timer(rt_device *device, rt_timer *timer) {
 static void destroy(rt_device *base) {
   if (base == NULL) return;
   emu_device *device = (emu_device *)base;
-  while (device->idle) {
-    emu_machine *next = device->idle->next_idle;
-    emu_machine_destroy(device->idle);
-    device->idle = next;
-  }
+  emu_machines_destroy(device->idle);
   pthread_mutex_destroy(&device->lock);
   free(device->compiler);
   free(device->cache_directory);

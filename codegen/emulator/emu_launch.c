@@ -65,6 +65,25 @@ static bool block_fits(const rt_device_facts *facts, const rt_device_launch *l, 
 
 // ---- machines -----------------------------------------------------------------------------------
 
+static emu_machine *take_all_idle(emu_device *device) {
+  pthread_mutex_lock(&device->lock);
+  emu_machine *idle = device->idle;
+  device->idle = NULL;
+  pthread_mutex_unlock(&device->lock);
+  return idle;
+}
+
+// Each stack is two mappings, of which a process has so many (65530 by Linux's default): a few large
+// machines that wait for launches of their size leave none for another.
+static emu_machine *create(emu_device *device, uint32_t blocks, const rt_device_launch *l) {
+  emu_machine *machine = emu_machine_create(blocks, l->threads, l->shared_bytes);
+  if (machine) return machine;
+  emu_machine *idle = take_all_idle(device);
+  if (idle == NULL) return NULL;
+  emu_machines_destroy(idle);
+  return emu_machine_create(blocks, l->threads, l->shared_bytes);
+}
+
 static emu_machine *take(emu_device *device, uint32_t blocks, const rt_device_launch *l) {
   pthread_mutex_lock(&device->lock);
   emu_machine **link = &device->idle, *machine;
@@ -72,8 +91,7 @@ static emu_machine *take(emu_device *device, uint32_t blocks, const rt_device_la
     link = &machine->next_idle;
   if (machine) *link = machine->next_idle;
   pthread_mutex_unlock(&device->lock);
-  if (machine) return machine;
-  return emu_machine_create(blocks, l->threads, l->shared_bytes);
+  return machine ? machine : create(device, blocks, l);
 }
 
 // Keeps the machine for the next launch, and lets a smaller one go when there are enough.

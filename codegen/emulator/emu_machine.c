@@ -75,6 +75,14 @@ void emu_machine_destroy(emu_machine *machine) {
   free(machine);
 }
 
+void emu_machines_destroy(emu_machine *first) {
+  while (first) {
+    emu_machine *next = first->next_idle;
+    emu_machine_destroy(first);
+    first = next;
+  }
+}
+
 void emu_machine_lay_out(emu_machine *machine) {
   const rt_device_launch *launch = machine->launch;
   const uint32_t blocks = launch->cluster ? launch->cluster : 1;

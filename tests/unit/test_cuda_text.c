@@ -248,8 +248,8 @@ static const ir_graph *variant(const char *name, const char *sizes, const char *
            text, why;
   if (base_file_read(&arena, path.data, &text, &why)) fail_msg("%.*s", BASE_FMT(why));
   ir_graph *graph = parse_text(base_str_copy(&arena, text).data);
-  for (char *copy = (char *)base_str_format(&arena, "D=1024 %s", sizes).data,
-            *word = strtok(copy, " ");
+  for (char *copy = (char *)base_str_format(&arena, "%s D=1024", sizes).data, // or as they say
+           *word = strtok(copy, " ");
        word; word = strtok(NULL, " ")) {
     *strchr(word, '=') = '\0';
     bind(graph, word, atoll(word + strlen(word) + 1));
@@ -363,6 +363,27 @@ static void test_refusals(void **state) {
   }
   const cg_options stepped = {.arch = "sm_80", .schedule = "split=16,cluster=0"};
   assert_clean(cuda_plan_create(&arena, site_of("bf16", 7168), &stepped, &diag) != NULL);
+}
+
+// A block of sm_75 has less shared memory than lowering counts on: there a row value goes to the
+// workspace.
+static void test_smallest_blocks(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *sizes, *schedule;
+  } cases[] = {
+      {"rounded_mix", "N=9 D=8192", ""},
+      {"separate_params", "D=16384", ""},
+      {"rounded_mix", "N=9 D=4999", "teams=3,team=32"},
+  };
+  static const char *const archs[] = {"sm_75", "sm_86", "sm_90a"};
+  for (size_t i = 0; i < COUNT(cases) * COUNT(archs); i++) {
+    const cg_options options = {.arch = archs[i % COUNT(archs)],
+                                .schedule = cases[i / COUNT(archs)].schedule};
+    const ir_graph *graph =
+        variant(cases[i / COUNT(archs)].name, cases[i / COUNT(archs)].sizes, NULL);
+    assert_clean(cuda_plan_create(&arena, graph, &options, &diag) != NULL);
+  }
 }
 
 // A row value that is read at other elements than it was made at has no owner among blocks.
@@ -527,12 +548,11 @@ static void test_function_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_teams),      TEST(test_forms),
-      TEST(test_residency),  TEST(test_online),
-      TEST(test_not_online), TEST(test_stages),
-      TEST(test_refusals),   TEST(test_split_of_moved_rows),
-      TEST(test_text),       TEST(test_constants),
-      TEST(test_whole_file), TEST(test_function_names),
+      TEST(test_teams),          TEST(test_forms),           TEST(test_residency),
+      TEST(test_online),         TEST(test_not_online),      TEST(test_stages),
+      TEST(test_refusals),       TEST(test_smallest_blocks), TEST(test_split_of_moved_rows),
+      TEST(test_text),           TEST(test_constants),       TEST(test_whole_file),
+      TEST(test_function_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -626,6 +626,30 @@ static void test_limits(void **state) {
   assert_non_null(strstr(rendered(f), "no kernel 'thrice'"));
 }
 
+// Clusters of the largest blocks, each launch with more shared memory than all before it, so that no
+// idle machine serves: together they would have more stacks than a process may map.
+static void test_largest(void **state) {
+  fixture *f = *state;
+  memory(f, 64, 64);
+  for (size_t shared = SHARED; shared <= 8 * SHARED; shared += SHARED) {
+    rt_function *function;
+    if (f->device->ops->find(f->device, f->code, "twice", 1024, shared, &function, NULL,
+                             &f->diag) != BASE_OK)
+      fail_msg("%s", rendered(f));
+    const rt_device_launch l = {.function = function,
+                                .blocks = 8,
+                                .threads = 1024,
+                                .cluster = 8,
+                                .shared_bytes = shared,
+                                .parameters = &f->a,
+                                .parameter_bytes = sizeof f->a};
+    f->out[63] = -1;
+    if (f->device->ops->launch(f->device, NULL, &l, &f->diag) != BASE_OK)
+      fail_msg("%zu bytes of shared memory: %s", shared, rendered(f));
+    assert_true(f->out[63] == 2 * f->in[63]);
+  }
+}
+
 // ---- devices, text, cache -----------------------------------------------------------------------
 
 static void test_text_errors(void **state) {
@@ -851,6 +875,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_bulk, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ring, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_limits, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_largest, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_text_errors, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cache, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_keep, set_up, tear_down),
