@@ -32,7 +32,9 @@ template <int THREADS, class W> FM_DEVICE float fm_largest(const W *row, int dep
     for (int i = 0; i < 8; i++)
       largest[0] = fm_max(largest[0], fm_from_bits(fm_bits(x[i]) & 0x7fffffff));
   }
-  return fm_total(fm_team_totals<fm_op_max, THREADS / 32>(largest, (float *)fm_shared(), 0), 0);
+  auto total = fm_team_totals<fm_op_max, THREADS / 32>(largest, (float *)fm_shared(), 0);
+  fm_barrier(0, THREADS); // the next row's goes through the same memory
+  return fm_total(total, 0);
 }
 
 // A block splits one query (nullptr: zeros) of `depth` elements, and pads it with zeros to `padded`;

@@ -155,18 +155,19 @@ static void print_sweep(text_printer *p, uint32_t number) {
 // met.
 static bool end_row(text_printer *p) {
   bool sums = p->first_exchange >= 0 && p->first_exchange == p->last_exchange && !p->met_since;
-  bool shared = false, scalars = false;
+  bool shared = false, scalars = false, last = false;
   for (uint32_t i = 0; i < p->kernel->sweeps.count; i++) {
     if (p->kernel->sweeps.data[i].phase != KIR_BODY) continue;
     stored stores = stores_of(p, &p->kernel->sweeps.data[i]);
     shared |= stores.shared;
     scalars |= stores.scalars;
+    last = stores.scalars; // a barrier stands behind it already
   }
   if (sums && p->split > 1)
     text_line(p, text_top(p), "fm_cluster_barrier();");
   else if (sums || shared)
     text_team_barrier(p);
-  else if (scalars)
+  else if (scalars && !last)
     text_line(p, text_top(p), "fm_warp_barrier();");
   return sums || shared;
 }

@@ -287,7 +287,8 @@ static uint32_t open_totals(nest *n, uint32_t index, const char **total) {
   const char *group = "0";
   uint32_t scopes = 1;
   if (t->all > WARP) {
-    text_open(p, text_format(p, "for (int g = 0; g < %s.GROUPS; g++)", t->name));
+    text_open(
+        p, text_format(p, "%sfor (int g = 0; g < %s.GROUPS; g++)", text_unroll(p, true), t->name));
     group = "g";
     scopes++;
   }
