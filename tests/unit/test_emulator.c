@@ -630,6 +630,11 @@ static void test_limits(void **state) {
 // idle machine serves: together they would have more stacks than a process may map.
 static void test_largest(void **state) {
   fixture *f = *state;
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  skip(); // it goes to the limit of mappings, beyond which this sanitizer cannot work itself
+#endif
+#endif
   memory(f, 64, 64);
   for (size_t shared = SHARED; shared <= 8 * SHARED; shared += SHARED) {
     rt_function *function;
