@@ -292,7 +292,8 @@ class Runner:
         (None: the target has none)."""
         command, text = command_of(cell, self.target, self.program), text_of(cell)
         try:
-            done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT)
+            done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=TIME_LIMIT,
+                                  start_new_session=True)  # an interrupt is for this program alone
         except subprocess.TimeoutExpired:
             return cell, "failed", f"no result after {TIME_LIMIT} seconds\n"
         output = done.stdout + done.stderr
@@ -342,11 +343,16 @@ class Runner:
         start, cells = time.monotonic(), iter(cells)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             running = {pool.submit(self.run, cell) for cell in itertools.islice(cells, 2 * jobs)}
+            stopped = False
             while running:
-                finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+                try:
+                    finished, running = concurrent.futures.wait(running,
+                                                                return_when=concurrent.futures.FIRST_COMPLETED)
+                except KeyboardInterrupt:  # ends as when the time is up
+                    stopped, finished = True, []
                 for future in finished:
                     again = self.note(*future.result())
-                    late = seconds and time.monotonic() - start > seconds
+                    late = stopped or (seconds and time.monotonic() - start > seconds)
                     self.cut_short |= bool(late)
                     following = [again] if again else itertools.islice(cells, 1)
                     running |= {pool.submit(self.run, cell) for cell in following if not late}
