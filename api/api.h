@@ -241,6 +241,8 @@ static inline rt_device *api_executable_device(const fathom_executable *executab
   return executable->loaded != NULL ? rt_loaded_device(executable->loaded) : NULL;
 }
 
+enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
+
 // ---- running ------------------------------------------------------------------------------------
 
 // fathom_run. `traffic` is NULL, or has an entry for each slot of the program (cuda-emu only).

@@ -9,7 +9,6 @@
 #include "api/tuned.h"
 #include "autotune/measure.h"
 
-enum { DEFAULT_ROWS = 1024 };
 static const double default_seconds = 2.0;
 
 // Cheap finite values: an xorshift step (Marsaglia 2003) gives something in [-1, 1).
@@ -109,7 +108,7 @@ static fathom_status give_memory(api_call *call, bench_frame *frame, bench_tenso
 // ---- before measuring ---------------------------------------------------------------------------
 
 static fathom_status lay_out_all(api_call *call, bench_frame *frame, const ir_graph *graph) {
-  int64_t rows = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : DEFAULT_ROWS;
+  int64_t rows = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : API_USUAL_ROWS;
   const int64_t *sizes = api_axis_sizes(&call->arena, graph, rows);
   uint32_t results = graph->results.count;
   fathom_status status = FATHOM_OK;
@@ -256,7 +255,7 @@ static fathom_status bench_body(api_call *call, void *opaque) {
   if (timing != BASE_OK)
     return api_fail((fathom_status)timing, "measuring failed: %s", base_status_text(timing));
   bool on_device = api_executable_device(frame->executable) != NULL;
-  int64_t size = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : DEFAULT_ROWS;
+  int64_t size = frame->options->dynamic_size != 0 ? frame->options->dynamic_size : API_USUAL_ROWS;
   const cg_artefact *artefact = api_artefact_for(frame->executable, api_rows_of(graph, size));
   frame->result = (fathom_bench_result){
       .median_us = measured.kernel.median * 1e6,

@@ -27,16 +27,8 @@ typedef struct generator {
   bool has_spare;
 } generator;
 
-// splitmix64 (Steele, Lea, Flood 2014).
-static uint64_t next_bits(generator *g) {
-  uint64_t z = g->state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
 static double next_uniform(generator *g) {
-  return ((double)(next_bits(g) >> 11) + 0.5) * 0x1p-53;
+  return ((double)(base_random(&g->state) >> 11) + 0.5) * 0x1p-53;
 }
 
 // A standard normal (Box and Muller 1958).
@@ -216,7 +208,7 @@ static void fill_all(checker *c, uint32_t seed) {
   for (uint32_t i = 0; i < c->count; i++) {
     // Distant starting points: the streams of two parameters, or of two seeds, do not meet.
     generator g = {.state = ((uint64_t)seed << 40) + ((uint64_t)i << 24)};
-    g.state = next_bits(&g);
+    g.state = base_random(&g.state);
     if (i < c->param_count)
       api_tensor_fill(&c->places[i].tensor, next_normal, &g);
     else

@@ -265,10 +265,7 @@ static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_grap
   }
   base_defer(&executable->arena, release_code, executable); // before there is anything to leak
   const api_tuned *tuned = NULL;
-  uint32_t count = 0;
-  if (request->kind == API_CPU && request->cg.schedule[0] == 0 &&
-      strcmp(request->cg.cpu, "host") == 0)
-    count = api_tuned_find(call, bound, target, &tuned);
+  uint32_t count = api_tuned_find(call, bound, target, request, &tuned);
   base_diag before = call->diag;
   if (count > 0)
     return compile_variants(call, target, fused, &request->cg, count, tuned, executable);
@@ -318,8 +315,7 @@ static fathom_status compile_body(api_call *call, void *opaque) {
   if (!api_targets[request.kind].compiles) {
     executable->graph = api_graph_copy(&executable->arena, lowered);
     executable->program = describe_graph(&executable->arena, executable->graph);
-  } else if (!compile_kernels(call, api_graph_open(call, frame->graph), lowered, &request,
-                              executable)) {
+  } else if (!compile_kernels(call, frame->graph->ir, lowered, &request, executable)) {
     return FATHOM_UNSUPPORTED;
   }
   collect_names(executable);

@@ -96,8 +96,6 @@ static bool choose_arch(api_call *call, api_request *request, const char **why) 
 
 // ---- fathom_emit --------------------------------------------------------------------------------
 
-enum { USUAL_ROWS = 1024 }; // that a tuned schedule is shown for, if there are several
-
 typedef struct emit_frame {
   const fathom_graph *graph;
   const fathom_compile_options *options;
@@ -124,8 +122,7 @@ static fathom_status emit_body(api_call *call, void *opaque) {
   if (strcmp(frame->what, "graph") == 0) return emit_graph(call, graph, frame->out);
   const cg_target *target = api_codegen(call, request.kind);
   base_str made;
-  if (target != NULL)
-    api_tuned_apply(call, api_graph_open(call, frame->graph), target, USUAL_ROWS, &request);
+  if (target != NULL) api_tuned_apply(call, frame->graph->ir, target, API_USUAL_ROWS, &request);
   if (target == NULL ||
       !target->emit(&call->arena, graph, &request.cg, frame->what, &made, &call->diag))
     return FATHOM_UNSUPPORTED;

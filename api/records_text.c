@@ -170,14 +170,18 @@ static void append_file(base_text *out, const api_record_set *set, const api_rec
   base_text_append(out, "\n", 1);
 }
 
+static const char *axes_text(base_arena *arena, const tune_record *record) {
+  return base_str_format(arena, "%s%srows %lld", record->axes, record->axes[0] ? ", " : "",
+                         (long long)record->key.rows)
+      .data;
+}
+
 static table_row list_row(base_arena *arena, const api_record_set *set, const api_record_file *file,
                           const tune_record *record) {
   const char *flaw = api_record_flaw(arena, set, file, record, false);
   return (table_row){{
       graph_text(arena, record),
-      base_str_format(arena, "%s%srows %lld", record->axes, record->axes[0] ? ", " : "",
-                      (long long)record->key.rows)
-          .data,
+      axes_text(arena, record),
       record->key.target,
       count_text(arena, record->key.threads),
       time_text(arena, record->best.median_us),
@@ -228,9 +232,7 @@ void api_records_gone(const api_record_gone *gone, uint32_t count, base_text *ou
     const tune_record *record = &gone[i].record;
     rows[i] = (table_row){{
         graph_text(arena, record),
-        base_str_format(arena, "%s%srows %lld", record->axes, record->axes[0] ? ", " : "",
-                        (long long)record->key.rows)
-            .data,
+        axes_text(arena, record),
         record->key.target,
         count_text(arena, record->key.threads),
         time_text(arena, record->best.median_us),

@@ -9,7 +9,7 @@
 #include "autotune/measure_worker.h"
 #include "passes/passes.h"
 
-enum { DEFAULT_ROWS = 1024, CHECK_ROWS = 37, MEMORY_MB = 8192 };
+enum { CHECK_ROWS = 37, MEMORY_MB = 8192 };
 static const double default_seconds = 60, default_trial_seconds = 20, ceiling_seconds = 1;
 static const double contended_share = 0.1; // of the processors, used by others
 
@@ -71,10 +71,8 @@ static base_str make_job(api_call *call, const tune_frame *frame, const ir_graph
 
 // ---- progress -----------------------------------------------------------------------------------
 
-static const char *print_schedule(base_arena *arena, const kir_schedule *schedule) {
-  base_text text = {.arena = arena};
-  if (schedule) kir_schedule_print(schedule, &text);
-  return text.length ? text.data : "";
+static const char *text_of(base_arena *arena, const kir_schedule *schedule) {
+  return schedule ? kir_schedule_text(arena, schedule) : "";
 }
 
 static void report_progress(void *user, const tune_progress *known) {
@@ -91,8 +89,8 @@ static void report_progress(void *user, const tune_progress *known) {
       .budget = known->budget_seconds,
       .default_us = known->initial_seconds * 1e6,
       .best_us = known->best_seconds * 1e6,
-      .best = print_schedule(arena, known->best),
-      .last = print_schedule(arena, known->last),
+      .best = text_of(arena, known->best),
+      .last = text_of(arena, known->last),
       .outcome = last ? tune_outcome_name(last->outcome) : "",
       .why = last && last->why ? last->why : "",
       .confirming = known->confirming,
@@ -123,7 +121,7 @@ static bool report_waiting(void *user, const char *holder) {
 
 static void copy_schedule(api_call *call, const kir_schedule *schedule,
                           char to[FATHOM_SCHEDULE_ROOM]) {
-  const char *text = print_schedule(&call->arena, schedule);
+  const char *text = kir_schedule_text(&call->arena, schedule);
   size_t length = strlen(text);
   memcpy(to, text, length < FATHOM_SCHEDULE_ROOM ? length + 1 : 0);
 }
@@ -253,10 +251,7 @@ static fathom_status tune_body(api_call *call, void *opaque) {
     base_error(&call->diag, (base_loc){0}, "a schedule is given, so there is nothing to tune");
     return FATHOM_INVALID;
   }
-  rt_executor executor;
-  fathom_status status = api_context_pool(call->context, &executor);
-  if (status != FATHOM_OK) return status;
-  frame->threads = executor.concurrency;
+  frame->threads = rt_pool_threads(call->context->threads);
   // One after the other: opening the graph gives the call's diagnostics its text.
   ir_graph *fused = api_lower(call, frame->graph, &request);
   const tune_strategy *strategy = fused ? choose_strategy(call, frame->options.strategy) : NULL;
@@ -308,7 +303,7 @@ fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
   if (options->dynamic_size < 0 || !(options->seconds >= 0) || !(options->trial_seconds >= 0))
     return api_fail(FATHOM_INVALID,
                     "'dynamic_size', 'seconds' and 'trial_seconds' must be 0 or more");
-  if (options->dynamic_size == 0) options->dynamic_size = DEFAULT_ROWS;
+  if (options->dynamic_size == 0) options->dynamic_size = API_USUAL_ROWS;
   if (options->seconds == 0) options->seconds = default_seconds;
   if (options->memory_mb == 0) options->memory_mb = MEMORY_MB;
   if (options->trial_seconds == 0) options->trial_seconds = default_trial_seconds;

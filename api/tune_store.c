@@ -97,14 +97,8 @@ void api_store_close(api_store *store) {
 
 // ---- trials -------------------------------------------------------------------------------------
 
-static const char *schedule_text(base_arena *arena, const kir_schedule *schedule) {
-  base_text text = {.arena = arena};
-  kir_schedule_print(schedule, &text);
-  return text.data;
-}
-
 double api_store_initial_seconds(const api_store *store, const tune_space *space) {
-  const char *initial = schedule_text(&store->call->arena, &space->schedules[0]);
+  const char *initial = kir_schedule_text(&store->call->arena, &space->schedules[0]);
   for (uint32_t i = 0; i < store->earlier_count; i++)
     if (store->earlier[i].outcome == TUNE_TIMED && strcmp(store->earlier[i].schedule, initial) == 0)
       return store->earlier[i].median_us * 1e-6;
@@ -120,7 +114,7 @@ bool api_store_trial(api_store *store, const tune_trial *trial) {
 
 static tune_trial trial_of(base_arena *arena, const tune_space *space, uint32_t schedule,
                            const tune_finding *finding) {
-  return (tune_trial){.schedule = schedule_text(arena, &space->schedules[schedule]),
+  return (tune_trial){.schedule = kir_schedule_text(arena, &space->schedules[schedule]),
                       .outcome = finding->outcome,
                       .level = finding->level,
                       .median_us = finding->seconds * 1e6,

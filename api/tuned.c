@@ -153,17 +153,21 @@ static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *reco
   return count + 1;
 }
 
+// Only code for this machine's CPU, without a schedule of its own.
+static bool takes_tuned(const api_request *request) {
+  return request->kind == API_CPU && request->cg.schedule[0] == 0 &&
+         strcmp(request->cg.cpu, "host") == 0;
+}
+
 // The records are read under the context's lock, where nothing may run out of memory: so what is found
 // goes to memory that was there before.
 uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
-                        const api_tuned **out) {
+                        const api_request *request, const api_tuned **out) {
   fathom_context *context = call->context;
-  rt_executor executor;
   char compiler[64] = "";
   uint32_t count = 0;
   *out = NULL;
-  if (context->cache_directory[0] == 0 || api_context_pool(context, &executor) != FATHOM_OK)
-    return 0;
+  if (!takes_tuned(request) || context->cache_directory[0] == 0) return 0;
   pthread_mutex_lock(context->lock);
   const struct api_records *records = have_records(context, target);
   uint32_t all = records && records->database ? tune_database_count(records->database) : 0;
@@ -171,7 +175,7 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *
   pthread_mutex_unlock(context->lock);
   if (all == 0) return 0;
   api_tuned *found = base_new_array(&call->arena, api_tuned, all);
-  tune_key key = api_tuned_key(call, graph, compiler, executor.concurrency);
+  tune_key key = api_tuned_key(call, graph, compiler, rt_pool_threads(context->threads));
   pthread_mutex_lock(context->lock);
   if (context->records == records) // nobody has read them anew meanwhile
     for (uint32_t i = 0; i < all; i++) {
@@ -200,9 +204,7 @@ bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows) {
 void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
                      api_request *request) {
   const api_tuned *tuned;
-  bool own = request->kind == API_CPU && strcmp(request->cg.cpu, "host") == 0;
-  if (!own || request->cg.schedule[0] != 0) return;
-  uint32_t count = api_tuned_find(call, graph, target, &tuned), best = 0;
+  uint32_t count = api_tuned_find(call, graph, target, request, &tuned), best = 0;
   for (uint32_t i = 1; i < count; i++)
     if (api_second_is_nearer(tuned[best].rows, tuned[i].rows, rows)) best = i;
   if (count == 0) return;

@@ -30,9 +30,10 @@ int64_t api_rows_of(const ir_graph *graph, int64_t size);
 // Where the request has no schedule of its own: the one that was tuned for about as many rows, if any.
 void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
                      api_request *request);
-// All that are known for the graph, ascending by rows, in the call's arena. What is wrong with the
-// records is no reason to fail: then there are none.
+// All that are known for the graph, ascending by rows, in the call's arena; none for a request with a
+// schedule of its own, or of another target. What is wrong with the records is no reason to fail: then
+// there are none.
 uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
-                        const api_tuned **out);
+                        const api_request *request, const api_tuned **out);
 
 #endif

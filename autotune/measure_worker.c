@@ -59,12 +59,6 @@ static exchange next_line(tune_bench *bench, double seconds) {
   return finish(tune_worker_read(&bench->worker, seconds, bench->arena, &line, &why), line, why);
 }
 
-static base_str schedule_text(tune_bench *bench, uint32_t schedule) {
-  base_text text = {.arena = bench->arena};
-  kir_schedule_print(&bench->space->schedules[schedule], &text);
-  return base_text_str(&text);
-}
-
 static const struct {
   const char *word;
   tune_outcome outcome;
@@ -73,8 +67,8 @@ static const struct {
 // Compiles and checks a schedule under a number. True: it can be timed.
 static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
                          tune_finding *finding) {
-  base_str text = schedule_text(bench, schedule);
-  base_str request = base_str_format(bench->arena, "try %u %.*s\n", number, BASE_FMT(text));
+  const char *text = kir_schedule_text(bench->arena, &bench->space->schedules[schedule]);
+  base_str request = base_str_format(bench->arena, "try %u %s\n", number, text);
   exchange answer = ask(bench, request, bench->options.trial_seconds);
   finding->outcome = answer.outcome;
   finding->why = answer.text.data;

@@ -14,16 +14,8 @@ static const double confirm_most = 5.0, confirm_least = 0.2; // seconds
 
 // ---- help for strategies ------------------------------------------------------------------------
 
-// splitmix64 (Steele, Lea and Flood 2014).
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
 uint32_t tune_search_random(tune_search *search, uint32_t below) {
-  return (uint32_t)((next_random(&search->random) >> 32) * below >> 32);
+  return (uint32_t)((base_random(&search->random) >> 32) * below >> 32);
 }
 
 // 0: not timed at that level, or failed since.
@@ -71,12 +63,6 @@ static double now(const run *r) {
   return options->now ? options->now(options->user) : tune_now();
 }
 
-static const char *schedule_text(run *r, uint32_t schedule) {
-  base_text text = {.arena = r->search.arena};
-  kir_schedule_print(&r->search.space->schedules[schedule], &text);
-  return text.data;
-}
-
 static void tell(run *r, const tune_request *last, bool confirming) {
   const tune_search_options *options = r->search.options;
   if (!options->progress) return;
@@ -97,7 +83,6 @@ static void tell(run *r, const tune_request *last, bool confirming) {
   if (last) {
     progress.last = &r->search.space->schedules[last->schedule];
     progress.last_finding = &r->search.findings[last->schedule];
-    progress.last_level = last->level;
   }
   options->progress(options->user, &progress);
 }
@@ -118,7 +103,8 @@ static bool journal(run *r, const tune_request *request) {
   const tune_search_options *options = r->search.options;
   const tune_finding *finding = &r->search.findings[request->schedule];
   if (!options->record) return true;
-  tune_trial trial = {.schedule = schedule_text(r, request->schedule),
+  tune_trial trial = {.schedule = kir_schedule_text(r->search.arena,
+                                                    &r->search.space->schedules[request->schedule]),
                       .outcome = finding->outcome,
                       .level = finding->level,
                       .median_us = finding->seconds * 1e6,

@@ -65,7 +65,6 @@ typedef struct tune_progress {
   double initial_seconds, best_seconds; // 0: not known yet
   const kir_schedule *best, *last;      // NULL: none yet
   const tune_finding *last_finding;
-  uint32_t last_level;
   bool confirming; // the finalists are timed side by side
 } tune_progress;
 

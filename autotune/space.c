@@ -146,15 +146,12 @@ static void settle(const tune_space *space, const facts *found, kir_schedule *sc
   if (!own->paired) schedule->pair = space->initial.pair;
 }
 
-static bool goes_together(const tune_subject *subject, const kir_schedule *schedule) {
+static bool goes_together(const kir_schedule *schedule) {
   base_arena arena;
-  base_diag diag;
+  base_diag unused;
   base_arena_init(&arena, NULL);
-  base_diag_init(&diag, &arena, BASE_STR(""), BASE_STR(""));
-  kir_schedule parsed = kir_schedule_default(subject->machine);
-  base_text text = {.arena = &arena};
-  kir_schedule_print(schedule, &text);
-  bool good = kir_schedule_parse(text.data, &parsed, &diag);
+  base_diag_init(&unused, &arena, BASE_STR(""), BASE_STR(""));
+  bool good = kir_schedule_check(schedule, &unused);
   base_arena_reset(&arena);
   return good;
 }
@@ -176,8 +173,7 @@ static double combinations(const tune_space *space) {
   return count;
 }
 
-static void enumerate(tune_space *space, const tune_subject *subject, const facts *found,
-                      kir_schedule *schedules) {
+static void enumerate(tune_space *space, const facts *found, kir_schedule *schedules) {
   uint32_t at[TUNE_MAX_KNOBS] = {0};
   add_schedule(space, schedules, &space->initial);
   for (bool more = true; more;) {
@@ -185,8 +181,7 @@ static void enumerate(tune_space *space, const tune_subject *subject, const fact
     for (uint32_t i = 0; i < space->dimension_count; i++)
       *kir_knob_of(&schedule, space->dimensions[i].knob) = space->dimensions[i].values[at[i]];
     settle(space, found, &schedule);
-    if (subject->machine == KIR_CPU || goes_together(subject, &schedule))
-      add_schedule(space, schedules, &schedule);
+    if (goes_together(&schedule)) add_schedule(space, schedules, &schedule);
     more = false;
     for (uint32_t i = space->dimension_count; i-- > 0 && !more;) {
       more = ++at[i] < space->dimensions[i].count;
@@ -226,7 +221,7 @@ tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, ba
   kir_schedule *schedules = base_new_array(arena, kir_schedule, (uint32_t)count + 2);
   space->schedules = schedules;
   settle(space, found, &space->initial);
-  enumerate(space, subject, found, schedules);
+  enumerate(space, found, schedules);
   return space;
 }
 

@@ -168,6 +168,9 @@ base_hash base_hash_combine(base_hash a, base_hash b);
 bool base_hash_equal(base_hash a, base_hash b);
 base_str base_hash_hex(base_arena *arena, base_hash hash); // 32 lower-case digits
 
+// The next number of a splitmix64 generator (Steele, Lea and Flood 2014); any state is a good start.
+uint64_t base_random(uint64_t *state);
+
 // ---- files --------------------------------------------------------------------------------------
 
 // Reads a whole regular file. On failure BASE_IO and *why says which call failed and why.

@@ -21,3 +21,10 @@ bool base_hash_equal(base_hash a, base_hash b) {
 base_str base_hash_hex(base_arena *arena, base_hash hash) {
   return base_str_format(arena, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
 }
+
+uint64_t base_random(uint64_t *state) {
+  uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}

@@ -46,6 +46,9 @@ kir_schedule kir_schedule_default(kir_machine machine);
 // errors that list what is allowed.
 bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *diag);
 void kir_schedule_print(const kir_schedule *schedule, base_text *out);
+const char *kir_schedule_text(base_arena *arena, const kir_schedule *schedule); // the same
+// Do its knobs go together? What no range can say; false: see diag.
+bool kir_schedule_check(const kir_schedule *schedule, base_diag *diag);
 // One line a knob: name, range, default, summary.
 void kir_schedule_describe(base_text *out);
 

@@ -116,8 +116,7 @@ static bool is_power_of_two(int64_t value) {
   return (value & (value - 1)) == 0;
 }
 
-// What no range can say.
-static bool check_whole(const kir_schedule *schedule, base_diag *diag) {
+bool kir_schedule_check(const kir_schedule *schedule, base_diag *diag) {
   uint32_t errors = diag->error_count;
   if (!is_power_of_two(schedule->vector)) {
     base_error(diag, (base_loc){0}, "schedule knob vector cannot be %lld",
@@ -151,7 +150,7 @@ bool kir_schedule_parse(const char *text, kir_schedule *schedule, base_diag *dia
     more = text[length] == ',';
     text += length + more;
   }
-  ok = ok && check_whole(&parsed, diag);
+  ok = ok && kir_schedule_check(&parsed, diag);
   if (ok) *schedule = parsed;
   return ok;
 }
@@ -164,6 +163,12 @@ void kir_schedule_print(const kir_schedule *schedule, base_text *out) {
                      (long long)*knob_of((kir_schedule *)schedule, i));
     comma = ",";
   }
+}
+
+const char *kir_schedule_text(base_arena *arena, const kir_schedule *schedule) {
+  base_text text = {.arena = arena};
+  kir_schedule_print(schedule, &text);
+  return text.data;
 }
 
 void kir_schedule_describe(base_text *out) {

@@ -48,12 +48,15 @@ static uint32_t granted_cores(void) {
   return cores < UINT32_MAX ? (uint32_t)cores : UINT32_MAX;
 }
 
+uint32_t rt_pool_threads(uint32_t threads) {
+  if (threads > 0) return threads;
+  uint32_t allowed = allowed_cores(), granted = granted_cores();
+  return allowed < granted ? allowed : granted;
+}
+
 base_status rt_pool_create(uint32_t threads, rt_pool **out) {
   *out = NULL;
-  if (threads == 0) {
-    uint32_t allowed = allowed_cores(), granted = granted_cores();
-    threads = allowed < granted ? allowed : granted;
-  }
+  threads = rt_pool_threads(threads);
   if (threads > MAX_THREADS) return BASE_UNSUPPORTED;
   rt_pool *pool = malloc(sizeof *pool);
   if (!pool) return BASE_MEMORY;

@@ -114,6 +114,8 @@ typedef struct rt_pool rt_pool; // pthreadpool behind an rt_executor
 // machine's count).
 base_status rt_pool_create(uint32_t threads, rt_pool **out);
 void rt_pool_destroy(rt_pool *pool);
+// Threads that a pool made with this number has; makes none.
+uint32_t rt_pool_threads(uint32_t threads);
 // Several host threads may launch on it at once (they take turns); a task of the pool must not.
 rt_executor rt_pool_executor(rt_pool *pool);
 
