@@ -194,7 +194,8 @@ DLDevice api_device_dlpack(const fathom_executable *executable);
 typedef struct api_request {
   api_kind kind;
   bool verify_each, sanitize;
-  char arch[API_ARCH_ROOM]; // "" while none is chosen; cg.arch is this
+  char arch[API_ARCH_ROOM];     // "" while none is chosen; cg.arch is this
+  const rt_device_facts *facts; // of the device that code is made for; NULL: not known, or none
   cg_options cg;
 } api_request;
 
@@ -217,25 +218,27 @@ struct fathom_executable {
   uint32_t bound_count;     // input and output slots
   const char *const *names; // of the slots
   const ir_graph *graph;    // interp: what is evaluated; its axes are the program's
-  cg_artefact *artefact;    // what was compiled; NULL for interp
-  // Where schedules were tuned for several numbers of rows: one for each of them that differs, the
-  // first of which is `artefact`. Else there is none.
+  // What was compiled: where schedules were tuned for several numbers of rows, one for each of them
+  // that differs; else one. None for interp.
   uint32_t variant_count;
   struct api_variant *variants;
-  const char *arch;  // of a GPU; else ""
-  rt_loaded *loaded; // on a device; NULL for cpu and interp
-  uint32_t ordinal;  // of the device, as DLPack counts
+  cg_artefact *artefact; // of the first variant; NULL for interp
+  rt_loaded *loaded;     // the same on a device; NULL for cpu and interp
+  const char *arch;      // of a GPU; else ""
+  uint32_t ordinal;      // of the device, as DLPack counts
   double compile_us;
 };
 
 typedef struct api_variant {
   int64_t rows; // that its schedule was tuned for
   cg_artefact *artefact;
+  rt_loaded *loaded; // on a device, else NULL
 } api_variant;
 
 // The code for so many rows: of the variant tuned for the nearest number, by ratio.
 const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes);
 const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows);
+rt_loaded *api_loaded_for(const fathom_executable *executable, const int64_t *sizes);
 
 static inline rt_device *api_executable_device(const fathom_executable *executable) {
   return executable->loaded != NULL ? rt_loaded_device(executable->loaded) : NULL;

@@ -167,6 +167,16 @@ static void run_once(void *user) {
   if (frame->status == FATHOM_OK) frame->status = status;
 }
 
+static base_status measure_work(api_call *call, bench_frame *frame, tune_work work, double seconds,
+                                tune_comparison *measured) {
+  rt_device *device = api_executable_device(frame->executable);
+  if (device == NULL)
+    return tune_measure_interleaved(work, &frame->executor, frame->read_bytes, frame->written_bytes,
+                                    seconds, measured);
+  return tune_measure_device(device, work, frame->sets, frame->read_bytes + frame->written_bytes,
+                             seconds, measured, &call->diag);
+}
+
 // ---- timers -------------------------------------------------------------------------------------
 
 struct api_timer {
@@ -209,36 +219,42 @@ fathom_status api_timer_work(api_timer *timer, const fathom_executable *executab
   return own->status;
 }
 
-fathom_status api_timer_status(const tune_work *work) {
+// How the runs went since the last call of this.
+static fathom_status work_status(const tune_work *work) {
   bench_frame *frame = work->user;
   fathom_status status = frame->status;
   frame->status = FATHOM_OK;
   return status;
 }
 
-uint64_t api_timer_read_bytes(const api_timer *timer) {
-  return timer->frame.read_bytes;
+fathom_status api_timer_compare(api_timer *timer, const tune_work *works, uint32_t count,
+                                double seconds, tune_timing *timings) {
+  // The executable that the timer was opened with may be gone.
+  const bench_frame *first = works[0].user;
+  rt_device *device = api_executable_device(first->executable);
+  base_status timed = device == NULL ? tune_time_in_turns(works, count, seconds, timings)
+                                     : tune_time_on_device(device, works, count, timer->frame.sets,
+                                                           seconds, timings, &timer->call->diag);
+  fathom_status status = (fathom_status)timed;
+  for (uint32_t i = 0; i < count; i++) {
+    fathom_status run = work_status(&works[i]);
+    if (status == FATHOM_OK) status = run;
+  }
+  return status;
 }
 
-uint64_t api_timer_written_bytes(const api_timer *timer) {
-  return timer->frame.written_bytes;
-}
-
-const rt_executor *api_timer_executor(const api_timer *timer) {
-  return &timer->frame.executor;
+fathom_status api_timer_measure(api_timer *timer, const tune_work *work, double seconds,
+                                tune_comparison *measured) {
+  base_status timed = measure_work(timer->call, work->user, *work, seconds, measured);
+  fathom_status run = work_status(work);
+  return timed != BASE_OK ? (fathom_status)timed : run;
 }
 
 // ---- measuring ----------------------------------------------------------------------------------
 
 static base_status measure(api_call *call, bench_frame *frame, tune_comparison *measured) {
   double seconds = frame->options->seconds > 0 ? frame->options->seconds : default_seconds;
-  rt_device *device = api_executable_device(frame->executable);
-  tune_work work = {run_once, frame};
-  if (device == NULL)
-    return tune_measure_interleaved(work, &frame->executor, frame->read_bytes, frame->written_bytes,
-                                    seconds, measured);
-  return tune_measure_device(device, work, frame->sets, frame->read_bytes + frame->written_bytes,
-                             seconds, measured, &call->diag);
+  return measure_work(call, frame, (tune_work){run_once, frame}, seconds, measured);
 }
 
 static fathom_status bench_body(api_call *call, void *opaque) {

@@ -130,12 +130,16 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
   return program;
 }
 
+static void release_variant(api_variant *variant) {
+  rt_device_unload(variant->loaded);
+  if (variant->artefact != NULL) variant->artefact->release(variant->artefact);
+  *variant = (api_variant){0};
+}
+
 static void release_code(void *opaque) {
   fathom_executable *executable = opaque;
-  rt_device_unload(executable->loaded);
-  for (uint32_t i = 1; i < executable->variant_count; i++)
-    executable->variants[i].artefact->release(executable->variants[i].artefact);
-  if (executable->artefact != NULL) executable->artefact->release(executable->artefact);
+  for (uint32_t i = 0; i < executable->variant_count; i++)
+    release_variant(&executable->variants[i]);
 }
 
 // A cache folder that somebody named must be one that can be read, or made: falling back in silence
@@ -181,73 +185,105 @@ static rt_device *open_device(api_call *call, api_request *request, fathom_execu
   rt_device *device = api_device_open(call, &key);
   if (device == NULL) return NULL;
   if (request->arch[0] == 0) api_arch_of(&device->facts, request->arch);
+  request->facts = &device->facts;
   executable->ordinal = key.ordinal;
   executable->arch = base_str_copy(&executable->arena, base_str_from(request->arch)).data;
   return device;
 }
 
 static bool compile_and_load(api_call *call, const cg_target *target, const ir_graph *fused,
-                             const cg_options *options, rt_device *device,
-                             fathom_executable *executable) {
-  executable->artefact = target->compile(&call->arena, fused, options, &call->diag);
-  if (executable->artefact == NULL) return false;
-  executable->program = executable->artefact->program;
-  return device == NULL || rt_device_load(device, executable->artefact->device, &executable->loaded,
-                                          &call->diag) == BASE_OK;
+                             const cg_options *options, rt_device *device, api_variant *variant) {
+  variant->artefact = target->compile(&call->arena, fused, options, &call->diag);
+  return variant->artefact != NULL &&
+         (device == NULL || rt_device_load(device, variant->artefact->device, &variant->loaded,
+                                           &call->diag) == BASE_OK);
 }
 
 // Code from the cache that the device does not take, neither as machine code nor as PTX, is made
 // again: it may be damaged in a way its digest does not show, or be meant for another driver.
-static bool retry_without_cache(api_call *call, const cg_target *target, const ir_graph *fused,
-                                const cg_options *options, rt_device *device,
-                                fathom_executable *executable, const base_diag *before) {
+static bool make_variant(api_call *call, const cg_target *target, const ir_graph *fused,
+                         const cg_options *options, rt_device *device, api_variant *variant) {
+  const base_diag before = call->diag;
+  if (compile_and_load(call, target, fused, options, device, variant)) return true;
+  bool cached = variant->artefact != NULL && options->cache_directory[0] != 0;
+  if (!cached || device == NULL || call->diag.status != BASE_UNSUPPORTED) return false;
   cg_options fresh = *options;
   fresh.cache_directory = "";
-  call->diag = *before;
-  executable->artefact->release(executable->artefact);
-  executable->artefact = NULL;
-  return compile_and_load(call, target, fused, &fresh, device, executable);
+  call->diag = before;
+  release_variant(variant);
+  return compile_and_load(call, target, fused, &fresh, device, variant);
 }
 
 // ---- variants -----------------------------------------------------------------------------------
 
-const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows) {
-  if (executable->variant_count == 0) return executable->artefact;
+static const api_variant *variant_for(const fathom_executable *executable, int64_t rows) {
   const api_variant *best = &executable->variants[0];
   for (uint32_t i = 1; i < executable->variant_count; i++)
     if (api_second_is_nearer(best->rows, executable->variants[i].rows, rows))
       best = &executable->variants[i];
-  return best->artefact;
+  return best;
 }
 
-const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes) {
-  if (executable->variant_count == 0) return executable->program;
+const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows) {
+  return executable->variant_count > 0 ? variant_for(executable, rows)->artefact : NULL;
+}
+
+static const api_variant *variant_of_sizes(const fathom_executable *executable,
+                                           const int64_t *sizes) {
   const rt_program *program = executable->program;
   int64_t rows = 1;
   for (uint32_t i = 0; i < program->axis_count; i++)
     if (program->axes[i].size == RT_DYNAMIC && __builtin_mul_overflow(rows, sizes[i], &rows))
       rows = INT64_MAX;
-  return api_artefact_for(executable, rows)->program;
+  return variant_for(executable, rows);
 }
 
-// Each schedule that differs from the one for fewer rows.
-static bool compile_variants(api_call *call, const cg_target *target, const ir_graph *fused,
-                             const cg_options *options, uint32_t count, const api_tuned *tuned,
-                             fathom_executable *executable) {
-  executable->variants = base_new_array(&executable->arena, api_variant, count);
+const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes) {
+  if (executable->variant_count < 2) return executable->program;
+  return variant_of_sizes(executable, sizes)->artefact->program;
+}
+
+rt_loaded *api_loaded_for(const fathom_executable *executable, const int64_t *sizes) {
+  if (executable->variant_count < 2) return executable->loaded;
+  return variant_of_sizes(executable, sizes)->loaded;
+}
+
+static bool add_variant(api_call *call, const cg_target *target, const ir_graph *fused,
+                        const cg_options *options, rt_device *device, int64_t rows,
+                        fathom_executable *executable) {
+  api_variant *variant = &executable->variants[executable->variant_count++];
+  variant->rows = rows;
+  return make_variant(call, target, fused, options, device, variant);
+}
+
+// A record may hold a schedule that this target refuses: then it is as if there were none. (What was
+// to be in the cache and is not is another matter.)
+static bool may_go_without(const api_call *call, const cg_options *options) {
+  return call->diag.status == BASE_UNSUPPORTED && !options->expect_cached;
+}
+
+// One for each tuned schedule that differs from the one for fewer rows, or else one for all rows.
+static bool make_variants(api_call *call, const cg_target *target, const ir_graph *fused,
+                          const cg_options *options, rt_device *device, uint32_t count,
+                          const api_tuned *tuned, fathom_executable *executable) {
+  executable->variants = base_new_array(&executable->arena, api_variant, count + 1);
   for (uint32_t i = 0; i < count; i++) {
-    if (i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0) continue;
     cg_options own = *options;
+    const base_diag before = call->diag;
+    if (i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0) continue;
     own.schedule = tuned[i].schedule;
-    own.schedule_source = "tuned";
-    cg_artefact *artefact = target->compile(&call->arena, fused, &own, &call->diag);
-    if (artefact == NULL) return false;
-    executable->variants[executable->variant_count++] = (api_variant){tuned[i].rows, artefact};
-    if (executable->variant_count > 1) continue;
-    executable->artefact = artefact;
-    executable->program = artefact->program;
+    own.schedule_source = tuned[i].by_model ? "model" : "tuned";
+    if (add_variant(call, target, fused, &own, device, tuned[i].rows, executable)) continue;
+    if (!may_go_without(call, options)) return false;
+    release_variant(&executable->variants[--executable->variant_count]);
+    call->diag = before;
   }
-  if (executable->variant_count == 1) executable->variant_count = 0; // it is the only code
+  if (executable->variant_count == 0 &&
+      !add_variant(call, target, fused, options, device, 1, executable))
+    return false;
+  executable->artefact = executable->variants[0].artefact;
+  executable->loaded = executable->variants[0].loaded;
+  executable->program = executable->artefact->program;
   return true;
 }
 
@@ -265,14 +301,8 @@ static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_grap
   }
   base_defer(&executable->arena, release_code, executable); // before there is anything to leak
   const api_tuned *tuned = NULL;
-  uint32_t count = api_tuned_find(call, bound, target, request, &tuned);
-  base_diag before = call->diag;
-  if (count > 0)
-    return compile_variants(call, target, fused, &request->cg, count, tuned, executable);
-  if (compile_and_load(call, target, fused, &request->cg, device, executable)) return true;
-  bool cached = executable->artefact != NULL && request->cg.cache_directory[0] != 0;
-  return cached && device != NULL && call->diag.status == BASE_UNSUPPORTED &&
-         retry_without_cache(call, target, fused, &request->cg, device, executable, &before);
+  uint32_t count = api_tuned_find(call, bound, request, &tuned);
+  return make_variants(call, target, fused, &request->cg, device, count, tuned, executable);
 }
 
 // What binding by name looks through: inputs, then outputs.

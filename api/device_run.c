@@ -179,9 +179,9 @@ static bool copy_out(stage *s, uint32_t slot) {
 
 static bool run_staged(stage *s, const int64_t *sizes) {
   const rt_program *program = s->executable->program;
+  rt_loaded *loaded = api_loaded_for(s->executable, sizes);
   size_t bytes;
-  if (rt_device_workspace(s->executable->loaded, s->tensors, sizes, &bytes, &s->call->diag) !=
-          BASE_OK ||
+  if (rt_device_workspace(loaded, s->tensors, sizes, &bytes, &s->call->diag) != BASE_OK ||
       !make_stage(s, bytes))
     return false;
   uint32_t count = s->executable->bound_count;
@@ -190,8 +190,8 @@ static bool run_staged(stage *s, const int64_t *sizes) {
   bool good = unite_all(s->call, s->executable, united); // they lie at even distances
   for (uint32_t i = 0; i < count && good; i++)
     if (program->slots[i].role == RT_INPUT) good = copy_in(s, i);
-  good = good && rt_device_run(s->executable->loaded, united, sizes, s->stream,
-                               s->memory + s->workspace, NULL, &s->call->diag) == BASE_OK;
+  good = good && rt_device_run(loaded, united, sizes, s->stream, s->memory + s->workspace, NULL,
+                               &s->call->diag) == BASE_OK;
   good = good && s->device->ops->synchronize(s->device, s->stream, &s->call->diag) == BASE_OK;
   for (uint32_t i = 0; i < count && good; i++)
     if (program->slots[i].role == RT_OUTPUT) good = copy_out(s, i);
@@ -213,6 +213,7 @@ fathom_status api_device_execute(api_call *call, const fathom_executable *execut
   }
   if (!unite_all(call, executable, args->tensors)) return FATHOM_UNSUPPORTED;
   if (run->check_pointers && !check_pointers(call, executable, args, run)) return FATHOM_INVALID;
-  return (fathom_status)rt_device_run(executable->loaded, args->tensors, args->sizes, run->stream,
-                                      run->workspace, run->traffic, &call->diag);
+  return (fathom_status)rt_device_run(api_loaded_for(executable, args->sizes), args->tensors,
+                                      args->sizes, run->stream, run->workspace, run->traffic,
+                                      &call->diag);
 }

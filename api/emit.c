@@ -122,7 +122,7 @@ static fathom_status emit_body(api_call *call, void *opaque) {
   if (strcmp(frame->what, "graph") == 0) return emit_graph(call, graph, frame->out);
   const cg_target *target = api_codegen(call, request.kind);
   base_str made;
-  if (target != NULL) api_tuned_apply(call, frame->graph->ir, target, API_USUAL_ROWS, &request);
+  if (target != NULL) api_tuned_apply(call, frame->graph->ir, API_USUAL_ROWS, &request);
   if (target == NULL ||
       !target->emit(&call->arena, graph, &request.cg, frame->what, &made, &call->diag))
     return FATHOM_UNSUPPORTED;

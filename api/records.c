@@ -49,20 +49,20 @@ static bool is_readable(api_call *call, const char *folder) {
 
 // What this call needs to know of this machine. False: see diag.
 static bool find_machine(api_call *call, tune_database_options *options, tune_key *own) {
-  cg_identity identity;
+  api_place place;
   if (call->context->cache_directory[0] == 0) {
     base_error(&call->diag, (base_loc){0}, "the cache is off, so no tuning records are kept");
     base_hint(&call->diag, "name a folder in $FATHOM_CACHE, or leave it unset");
     return false;
   }
-  const cg_target *target = api_codegen(call, API_CPU);
-  if (target == NULL) return false;
-  if (!api_tuned_options(call, target, options, &identity)) {
+  if (api_codegen(call, API_CPU) == NULL) return false;
+  if (!api_tuned_place_cpu(call, &place)) {
     base_error_status(&call->diag, BASE_UNSUPPORTED, (base_loc){0},
                       "the cpu target does not know this machine, so it has no tuning records");
     return false;
   }
-  *own = api_tuned_key(call, NULL, identity.compiler, 0);
+  *options = place.options;
+  *own = api_tuned_key(call, NULL, &place, 0);
   return is_readable(call, options->folder);
 }
 
@@ -70,16 +70,13 @@ static bool find_machine(api_call *call, tune_database_options *options, tune_ke
 
 // A set without files. The machine may have no cpu target: then no record is good for anything here.
 static void describe_machine(api_call *call, api_record_set *set, const char **shipped) {
-  tune_database_options options;
-  cg_identity identity;
-  base_str why;
-  const cg_target *target = cg_cpu_target(&call->arena, &why);
+  api_place place;
   *shipped = NULL;
-  if (target == NULL || !api_tuned_options(call, target, &options, &identity)) return;
+  if (!api_tuned_place_cpu(call, &place)) return;
   set->compiles = true;
-  set->device = options.device;
-  set->own = api_tuned_key(call, NULL, identity.compiler, 0);
-  *shipped = options.shipped;
+  set->device = place.options.device;
+  set->own = api_tuned_key(call, NULL, &place, 0);
+  *shipped = place.options.shipped;
 }
 
 static const char *name_of(const char *path) {

@@ -253,7 +253,7 @@ static void append_line(base_text *out, const char *name, const char *value) {
 
 static void append_trial(base_text *out, const char *name, const tune_trial *trial) {
   base_text_printf(out, "  %-10s ", name);
-  if (trial->outcome == TUNE_TIMED || trial->outcome == TUNE_PREDICTED)
+  if (tune_outcome_has_time(trial->outcome))
     base_text_printf(out, "%s, spread %.1f %%%s", time_text(out->arena, trial->median_us),
                      100 * trial->spread, trial->outcome == TUNE_PREDICTED ? ", predicted" : "");
   else

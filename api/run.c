@@ -71,8 +71,8 @@ static bool find_needed(api_call *call, run_frame *frame) {
   if (executable->loaded == NULL)
     return rt_workspace_size(api_program_for(executable, args->sizes), args->tensors, args->sizes,
                              frame->executor.concurrency, &frame->needed, &call->diag) == BASE_OK;
-  return rt_device_workspace(executable->loaded, args->tensors, args->sizes, &frame->needed,
-                             &call->diag) == BASE_OK;
+  return rt_device_workspace(api_loaded_for(executable, args->sizes), args->tensors, args->sizes,
+                             &frame->needed, &call->diag) == BASE_OK;
 }
 
 // Binds the arguments at the start of the workspace, or where that is too small beside it: then the

@@ -30,10 +30,11 @@ fathom_status api_timer_open(api_call *call, fathom_context *context, const ir_g
                              api_timer **out);
 // A run of an executable on the timer's tensors, as work to be timed. Not FATHOM_OK: it cannot run.
 fathom_status api_timer_work(api_timer *timer, const fathom_executable *executable, tune_work *out);
-// How the runs went since the last call of this.
-fathom_status api_timer_status(const tune_work *work);
-uint64_t api_timer_read_bytes(const api_timer *timer);
-uint64_t api_timer_written_bytes(const api_timer *timer);
-const rt_executor *api_timer_executor(const api_timer *timer);
-
+// Several of them (at least one) in turns for about `seconds`, on the device where there is one. Not FATHOM_OK: see the
+// call's diag.
+fathom_status api_timer_compare(api_timer *timer, const tune_work *works, uint32_t count,
+                                double seconds, tune_timing *timings);
+// One beside the machine's ceiling.
+fathom_status api_timer_measure(api_timer *timer, const tune_work *work, double seconds,
+                                tune_comparison *measured);
 #endif

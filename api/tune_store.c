@@ -21,6 +21,27 @@ static const char *axes_text(base_arena *arena, const ir_graph *graph) {
   return text.length ? text.data : "";
 }
 
+// The disk does not take it: the search is worth its time all the same.
+static void go_without(api_store *store, const char *why) {
+  if (store->unstored) return;
+  store->unstored = base_str_copy(&store->call->arena, base_str_from(why)).data;
+  store->database = NULL;
+  store->journal = NULL;
+  store->request.warn(store->request.user, store->unstored);
+}
+
+// Takes back what was reported since, if it is about the disk.
+static bool forgive(api_store *store, const base_diag *before) {
+  base_diag *diag = &store->call->diag;
+  if (diag->status != BASE_IO || before->error_count > 0) return false;
+  const char *why = "";
+  for (uint32_t i = before->reports.count; i < diag->reports.count; i++)
+    if (diag->reports.data[i].severity == BASE_ERROR) why = diag->reports.data[i].message.data;
+  *diag = *before;
+  go_without(store, why);
+  return true;
+}
+
 // One tuner times at once on a device: two would time each other.
 static bool take_device(api_store *store) {
   api_call *call = store->call;
@@ -30,6 +51,10 @@ static bool take_device(api_store *store) {
       base_str_format(&call->arena, "tuning @%.*s", BASE_FMT(store->request.graph->name)).data;
   base_str why = {0};
   while (base_lock_take(&call->arena, path, purpose, 0.25, &store->lock, &why) != BASE_OK) {
+    if (!store->lock.busy) {
+      go_without(store, why.data);
+      return true;
+    }
     if (store->request.wait(store->request.user, why.data)) continue;
     base_error_status(&call->diag, BASE_IO, (base_loc){0}, "%.*s", BASE_FMT(why));
     return false;
@@ -39,31 +64,31 @@ static bool take_device(api_store *store) {
 
 static bool open_database(api_store *store) {
   api_call *call = store->call;
-  tune_database_options options;
-  cg_identity identity;
+  api_place place;
   base_str why;
-  if (store->request.dry || !api_tuned_options(call, store->request.target, &options, &identity))
+  if (store->request.dry || !api_tuned_place(call, store->request.compile, &place)) return true;
+  const char *folder = place.options.folder;
+  if (base_directory_create(&call->arena, folder, &why) != BASE_OK) {
+    go_without(store,
+               base_str_format(&call->arena, "the folder of tuning records %s cannot be used: %.*s",
+                               folder, BASE_FMT(why))
+                   .data);
     return true;
-  if (base_directory_create(&call->arena, options.folder, &why) != BASE_OK) {
-    base_error_status(&call->diag, BASE_IO, (base_loc){0},
-                      "the folder of tuning records %s cannot be used: %.*s", options.folder,
-                      BASE_FMT(why));
-    base_hint(&call->diag,
-              "name another cache folder in $FATHOM_CACHE, or remember nothing (--dry)");
-    return false;
   }
-  store->database = tune_database_open(&call->arena, &options, &call->diag);
-  if (!store->database) return false;
-  store->key = api_tuned_key(call, store->request.graph, identity.compiler, store->request.threads);
-  store->key.rows = store->request.rows;
+  const base_diag before = call->diag;
+  store->database = tune_database_open(&call->arena, &place.options, &call->diag);
+  if (!store->database) return forgive(store, &before);
+  store->key = api_tuned_key(call, store->request.graph, &place, store->request.subject->threads);
+  store->key.rows = store->request.subject->rows;
   return true;
 }
 
 static bool open_journal(api_store *store) {
+  const base_diag before = store->call->diag;
   store->journal =
       tune_journal_open(store->database, &store->key, store->request.seed, store->request.resume,
                         &store->earlier_count, &store->earlier, &store->call->diag);
-  return store->journal != NULL;
+  return store->journal != NULL || forgive(store, &before);
 }
 
 // What was found for other rows, or by another compiler, is a good place to begin.
@@ -72,7 +97,7 @@ static void find_seed(api_store *store) {
   const tune_record *record = tune_database_find(store->database, &store->key, true, &match);
   base_diag unused;
   base_diag_init(&unused, &store->call->arena, BASE_STR(""), BASE_STR(""));
-  store->seed = kir_schedule_default(KIR_CPU);
+  store->seed = kir_schedule_default(store->request.subject->machine);
   store->seed_count =
       record && kir_schedule_parse(record->best.schedule, &store->seed, &unused) ? 1 : 0;
 }
@@ -84,8 +109,9 @@ api_store *api_store_open(api_call *call, const api_store_request *request) {
   if (!open_database(store)) return NULL;
   if (store->database) {
     base_defer(&call->arena, (void (*)(void *))base_lock_release, &store->lock);
-    if (!take_device(store) || !open_journal(store)) return NULL;
-    find_seed(store);
+    if (!store->request.by_model && !take_device(store)) return NULL;
+    if (store->database && !open_journal(store)) return NULL;
+    if (store->database) find_seed(store);
   }
   store->start = tune_now();
   return store;
@@ -95,12 +121,38 @@ void api_store_close(api_store *store) {
   base_lock_release(&store->lock);
 }
 
+// ---- calibration --------------------------------------------------------------------------------
+
+// For so many threads: what one of them gets depends on how many there are.
+static const char *calibration_path(const api_store *store) {
+  return base_str_format(&store->call->arena, "%s.calibration-%u",
+                         tune_database_path(store->database), store->request.subject->threads)
+      .data;
+}
+
+// Figures of a machine that was busy serve until it is quiet; a search that goes on takes those that it
+// began with.
+bool api_store_calibration(const api_store *store, tune_calibration *out) {
+  bool contended;
+  return store->database &&
+         tune_calibration_read(&store->call->arena, calibration_path(store), out, &contended) &&
+         (!contended || store->request.resume);
+}
+
+void api_store_calibrated(api_store *store, const tune_calibration *measured, bool contended) {
+  base_str why;
+  if (store->database && tune_calibration_write(&store->call->arena, calibration_path(store),
+                                                measured, contended, &why) != BASE_OK)
+    go_without(store, why.data);
+}
+
 // ---- trials -------------------------------------------------------------------------------------
 
 double api_store_initial_seconds(const api_store *store, const tune_space *space) {
   const char *initial = kir_schedule_text(&store->call->arena, &space->schedules[0]);
   for (uint32_t i = 0; i < store->earlier_count; i++)
-    if (store->earlier[i].outcome == TUNE_TIMED && strcmp(store->earlier[i].schedule, initial) == 0)
+    if (tune_outcome_has_time(store->earlier[i].outcome) &&
+        strcmp(store->earlier[i].schedule, initial) == 0)
       return store->earlier[i].median_us * 1e-6;
   return 0;
 }
@@ -108,8 +160,10 @@ double api_store_initial_seconds(const api_store *store, const tune_space *space
 bool api_store_trial(api_store *store, const tune_trial *trial) {
   tune_history_entry entry = {*trial, tune_now() - store->start, 0};
   base_push(&store->call->arena, &store->history, entry);
+  const base_diag before = store->call->diag;
   return !store->journal ||
-         tune_journal_append(store->journal, trial, &store->call->diag) == BASE_OK;
+         tune_journal_append(store->journal, trial, &store->call->diag) == BASE_OK ||
+         forgive(store, &before);
 }
 
 static tune_trial trial_of(base_arena *arena, const tune_space *space, uint32_t schedule,
@@ -145,7 +199,7 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
       .key = store->key,
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
       .axes = axes_text(arena, store->request.graph),
-      .source = "measured",
+      .source = store->request.by_model ? "model" : "measured",
       .cache = store->request.cache,
       .date = date_now(arena),
       .seed = store->request.seed,
@@ -160,33 +214,43 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
 
 // ---- the page -----------------------------------------------------------------------------------
 
-static const tune_knob *knobs_of(base_arena *arena, uint32_t *count) {
+static const tune_knob *knobs_of(base_arena *arena, kir_machine machine, uint32_t *count) {
   const kir_knob *knob;
   *count = 0;
-  while (kir_knob_at(KIR_CPU, *count))
+  while (kir_knob_at(machine, *count))
     ++*count;
   tune_knob *knobs = base_new_array(arena, tune_knob, *count);
-  for (uint32_t i = 0; (knob = kir_knob_at(KIR_CPU, i)) != NULL; i++)
+  for (uint32_t i = 0; (knob = kir_knob_at(machine, i)) != NULL; i++)
     knobs[i] = (tune_knob){knob->name, knob->summary};
   return knobs;
+}
+
+static tune_device page_device(api_call *call, const tune_subject *subject) {
+  rt_processor processor = rt_processor_read();
+  if (!subject->gpu)
+    return (tune_device){"cpu", base_str_copy(&call->arena, base_str_from(processor.name)).data, "",
+                         processor.cores};
+  return (tune_device){"cuda", cuda_gpu_device_name(&call->arena, subject->gpu),
+                       subject->arch->name, subject->gpu->multiprocessors};
 }
 
 static bool write_page(const api_store *store, const api_store_outcome *outcome,
                        const tune_record *record, const char *folder) {
   api_call *call = store->call;
-  rt_processor processor = rt_processor_read();
+  const tune_subject *subject = store->request.subject;
   base_diag unused;
   base_diag_init(&unused, &call->arena, BASE_STR(""), BASE_STR(""));
-  const kir_kernel *kernel = pass_lower(store->request.fused, 0, &outcome->space->initial, &unused);
+  const kir_kernel *kernel =
+      pass_lower(subject->graph, subject->kernel, &outcome->space->initial, &unused);
   kir_cost cost = kernel ? kir_cost_per_row(kernel) : (kir_cost){0};
-  double rows = (double)store->request.rows;
+  double rows = (double)subject->rows;
   tune_history history = {
-      .device = {"cpu", processor.name, "", processor.cores},
+      .device = page_device(call, subject),
       .graph_name = record->graph_name,
       .axes = record->axes,
-      .target = "cpu",
-      .rows = store->request.rows,
-      .threads = store->request.threads,
+      .target = api_targets[store->request.compile->kind].name,
+      .rows = subject->rows,
+      .threads = subject->threads,
       .cache = record->cache,
       .date = record->date,
       .contended = record->contended,
@@ -205,7 +269,7 @@ static bool write_page(const api_store *store, const api_store_outcome *outcome,
       .initial_of_ceiling = outcome->of_ceiling[0],
       .best_of_ceiling = outcome->of_ceiling[1],
   };
-  history.knobs = knobs_of(&call->arena, &history.knob_count);
+  history.knobs = knobs_of(&call->arena, subject->machine, &history.knob_count);
   base_text page = {.arena = &call->arena};
   tune_report_page(&history, 1, &page);
   base_str why;
@@ -223,9 +287,12 @@ bool api_store_finish(api_store *store, const api_store_outcome *outcome, const 
   tune_record record = make_record(store, outcome);
   *stored = 0;
   if (store->database) {
-    if (tune_database_put(store->database, &record, &store->call->diag) != BASE_OK) return false;
-    tune_journal_close(store->journal, outcome->found->end != TUNE_END_STOPPED);
-    *stored = 1;
+    const base_diag before = store->call->diag;
+    tune_journal *journal = store->journal;
+    *stored = tune_database_put(store->database, &record, &store->call->diag) == BASE_OK;
+    if (!*stored && !forgive(store, &before)) return false;
+    // What could not be stored is still in the journal.
+    tune_journal_close(journal, *stored && outcome->found->end != TUNE_END_STOPPED);
   }
   return report == NULL || write_page(store, outcome, &record, report);
 }

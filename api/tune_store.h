@@ -4,19 +4,22 @@
 #define FATHOM_API_TUNE_STORE_H
 
 #include "api/tuned.h"
+#include "autotune/model.h"
 #include "autotune/report.h"
 #include "autotune/search.h"
 
 typedef struct api_store_request {
-  const ir_graph *graph, *fused;
-  const cg_target *target;
-  int64_t rows;
-  uint32_t threads;
+  const ir_graph *graph; // bound, as records are kept for
+  const tune_subject *subject;
+  const api_request *compile;
   uint64_t seed;
   bool resume, dry;
+  bool by_model;     // nothing is timed: that takes no device, and leaves a record of the model
   const char *cache; // "warm" or "cold"
   // Asked now and then while another tuner has the device; false ends the waiting.
   bool (*wait)(void *user, const char *holder);
+  // Told once when the disk does not take what is to be remembered. The search goes on without.
+  void (*warn)(void *user, const char *why);
   void *user;
 } api_store_request;
 
@@ -24,6 +27,7 @@ typedef struct api_store {
   api_call *call;
   api_store_request request;
   tune_database *database; // NULL: nothing is remembered
+  const char *unstored;    // why not, where that was wanted; else NULL
   tune_key key;
   base_lock lock;
   tune_journal *journal;
@@ -35,8 +39,12 @@ typedef struct api_store {
   BASE_VECTOR(tune_history_entry) history;
 } api_store;
 
-// NULL: see the call's diag.
+// NULL: see the call's diag. A folder that cannot be written is no reason: then nothing is remembered.
 api_store *api_store_open(api_call *call, const api_store_request *request);
+// The machine's figures as they are kept beside its records; false: they are to be measured.
+bool api_store_calibration(const api_store *store, tune_calibration *out);
+// Keeps them. `contended`: other load was noticed meanwhile.
+void api_store_calibrated(api_store *store, const tune_calibration *measured, bool contended);
 // How long the default schedule took in the search that is resumed; 0: there is none.
 double api_store_initial_seconds(const api_store *store, const tune_space *space);
 bool api_store_trial(api_store *store, const tune_trial *trial);
@@ -52,7 +60,8 @@ typedef struct api_store_outcome {
   double ceiling_gb_s;
 } api_store_outcome;
 
-// Writes the record, and the page where `report` names a folder. False: see the call's diag.
+// Writes the record, and the page where `report` names a folder. False: the page could not be written,
+// see the call's diag.
 bool api_store_finish(api_store *store, const api_store_outcome *outcome, const char *report,
                       int *stored);
 void api_store_close(api_store *store);

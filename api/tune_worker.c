@@ -6,6 +6,8 @@
 //                                 graph's text and ends the job          -> ready | error WHY
 //   try NUMBER SCHEDULE           compile and check under that number    -> ok | refused WHY | wrong WHY
 //                                                                           | memory WHY
+//                                 offline: compile, and the model's word -> predicted SECONDS | refused WHY
+//   check NUMBER SCHEDULE         offline: run on the emulator, and check -> as try, on a machine with it
 //   time SECONDS NUMBER ...       in turns             -> for each: timed MEDIAN MINIMUM SPREAD RUNS
 //   ceiling SECONDS NUMBER        beside the machine's copy ceiling      -> ceiling GB/S SHARE
 //   drop NUMBER                   forget it                              -> ok
@@ -19,6 +21,7 @@
 #include <sys/resource.h>
 
 #include "api/session.h"
+#include "api/tune_subject.h"
 
 enum { CANDIDATES = 16, WHY_ROOM = 400 };
 
@@ -31,6 +34,7 @@ typedef struct candidate {
 typedef struct job {
   char target[32], graph[128];
   int64_t rows, check_rows, threads, seed;
+  bool offline; // for a GPU that is not here
   fathom_cache cache;
   char cache_directory[1024];
   uint32_t bind_count;
@@ -70,6 +74,15 @@ static void answer_error(worker *w, const char *word) {
   answer(w, word, text);
 }
 
+// What is known of a failure: of a device in the call's diag, of a run in the error text.
+static void answer_failure(worker *w, fathom_status status) {
+  const base_diag *diag = &w->call->diag;
+  const char *text = diag->reports.count > 0
+                         ? diag->reports.data[diag->reports.count - 1].message.data
+                         : fathom_error_text();
+  answer(w, "error", text[0] ? text : base_status_text((base_status)status));
+}
+
 // ---- the job ------------------------------------------------------------------------------------
 
 static bool read_job(worker *w, char **text, size_t *length) {
@@ -98,6 +111,8 @@ static bool read_job(worker *w, char **text, size_t *length) {
       j->threads = number;
     else if (strcmp(key, "seed") == 0)
       j->seed = number;
+    else if (strcmp(key, "offline") == 0)
+      j->offline = number != 0;
     else if (strcmp(key, "cold") == 0)
       j->cache = number ? FATHOM_CACHE_COLD : FATHOM_CACHE_WARM;
     else if (strcmp(key, "bind") == 0 && j->bind_count < 32 &&
@@ -136,32 +151,36 @@ static void drop(worker *w, uint32_t number) {
   w->candidates[number] = (candidate){.used = false};
 }
 
-static fathom_status open_session(worker *w, const fathom_executable *executable) {
+// `timed`: tensors of full size too.
+static fathom_status open_session(worker *w, const fathom_executable *executable, bool timed) {
   ir_graph *graph = api_graph_open(w->call, w->graph);
   if (!ir_verify(graph, IR_STAGE_BOUND, &w->call->diag)) return FATHOM_INVALID;
   fathom_status status = api_checker_open(w->call, graph, executable, w->job.check_rows,
                                           (uint32_t)w->job.seed, &w->checker);
-  return status != FATHOM_OK ? status
-                             : api_timer_open(w->call, w->context, graph, executable, w->job.rows,
-                                              w->job.cache, &w->timer);
+  return status != FATHOM_OK || !timed ? status
+                                       : api_timer_open(w->call, w->context, graph, executable,
+                                                        w->job.rows, w->job.cache, &w->timer);
 }
 
 static const char *failure_word(fathom_status status) {
   return status == FATHOM_MEMORY ? "memory" : status == FATHOM_INTERNAL ? "wrong" : "refused";
 }
 
-static void try_candidate(worker *w, uint32_t number, const char *schedule) {
+// Compiles under that number, checks, and makes ready to be timed where that is wanted.
+static void try_candidate(worker *w, uint32_t number, const char *target, const char *schedule,
+                          bool timed) {
   candidate *c = &w->candidates[number];
   if (c->used) drop(w, number);
   fathom_compile_options options = FATHOM_INIT(options);
-  options.target = w->job.target;
+  options.target = target;
   options.schedule = schedule;
   fathom_status status = fathom_compile(w->context, w->graph, &options, &c->executable);
   c->used = true;
   const char *wrong = NULL;
-  if (status == FATHOM_OK && w->checker == NULL) status = open_session(w, c->executable);
+  if (status == FATHOM_OK && w->checker == NULL) status = open_session(w, c->executable, timed);
   if (status == FATHOM_OK) status = api_checker_run(w->checker, c->executable, &wrong);
-  if (status == FATHOM_OK && !wrong) status = api_timer_work(w->timer, c->executable, &c->work);
+  if (status == FATHOM_OK && !wrong && timed)
+    status = api_timer_work(w->timer, c->executable, &c->work);
   if (status == FATHOM_OK && !wrong) {
     answer(w, "ok", "");
     return;
@@ -172,6 +191,42 @@ static void try_candidate(worker *w, uint32_t number, const char *schedule) {
     answer_error(w, failure_word(status));
   drop(w, number);
 }
+
+// ---- offline ------------------------------------------------------------------------------------
+
+static void predict_candidate(worker *w, const char *text) {
+  api_call *call = w->call;
+  api_request request;
+  fathom_compile_options options = FATHOM_INIT(options);
+  options.target = w->job.target;
+  tune_subject subject;
+  double seconds = -1;
+  kir_schedule schedule = kir_schedule_default(KIR_CUDA);
+  uint32_t before = call->diag.error_count;
+  if (api_request_read(call, &options, &request) &&
+      kir_schedule_parse(text, &schedule, &call->diag) &&
+      api_tune_subject(call, w->graph, &request, w->job.rows, 0, &subject))
+    seconds = tune_predict_compiled(&call->arena, &subject, &schedule, w->job.cache_directory,
+                                    &call->diag);
+  if (seconds > 0) {
+    fprintf(w->out, "predicted %.9g\n", seconds);
+    fflush(w->out);
+    return;
+  }
+  const base_report *first =
+      before < call->diag.reports.count ? &call->diag.reports.data[before] : NULL;
+  answer(w, "refused", first ? base_str_copy(&call->arena, first->message).data : "");
+}
+
+static void check_candidate(worker *w, const char *schedule) {
+  char target[64];
+  const char *arch = strchr(w->job.target, ':');
+  snprintf(target, sizeof target, "%s%s", api_targets[API_EMULATOR].name, arch ? arch : "");
+  try_candidate(w, 0, target, schedule, false);
+  if (w->candidates[0].used) drop(w, 0);
+}
+
+// ---- requests -----------------------------------------------------------------------------------
 
 static bool number_of(worker *w, const char *text, uint32_t *number) {
   char *end;
@@ -196,11 +251,9 @@ static void time_candidates(worker *w, char *arguments) {
     }
     works[count++] = w->candidates[number].work;
   }
-  base_status status = tune_time_in_turns(works, count, seconds, timings);
-  for (uint32_t i = 0; i < count; i++)
-    if (api_timer_status(&works[i]) != FATHOM_OK) status = BASE_INTERNAL;
-  if (status != BASE_OK) {
-    answer(w, "error", base_status_text(status));
+  fathom_status status = api_timer_compare(w->timer, works, count, seconds, timings);
+  if (status != FATHOM_OK) {
+    answer_failure(w, status);
     return;
   }
   for (uint32_t i = 0; i < count; i++)
@@ -215,11 +268,10 @@ static void measure_ceiling(worker *w, const char *arguments) {
   uint32_t number;
   if (!number_of(w, rest, &number)) return;
   tune_comparison measured;
-  base_status status = tune_measure_interleaved(
-      w->candidates[number].work, api_timer_executor(w->timer), api_timer_read_bytes(w->timer),
-      api_timer_written_bytes(w->timer), seconds, &measured);
-  if (status != BASE_OK || api_timer_status(&w->candidates[number].work) != FATHOM_OK) {
-    answer(w, "error", base_status_text(status));
+  fathom_status status =
+      api_timer_measure(w->timer, &w->candidates[number].work, seconds, &measured);
+  if (status != FATHOM_OK) {
+    answer_failure(w, status);
     return;
   }
   fprintf(w->out, "ceiling %.9g %.9g %.9g\n", measured.ceiling.gb_s,
@@ -231,10 +283,16 @@ static void obey(worker *w, char *line) {
   uint32_t number;
   char *space = strchr(line, ' '), *arguments = space ? space + 1 : line + strlen(line);
   if (space) *space = 0;
+  char *schedule = strchr(arguments, ' ');
+  schedule = schedule ? schedule + 1 : arguments + strlen(arguments);
   if (strcmp(line, "try") == 0) {
-    char *schedule = strchr(arguments, ' ');
     if (!number_of(w, arguments, &number)) return;
-    try_candidate(w, number, schedule ? schedule + 1 : "");
+    if (w->job.offline)
+      predict_candidate(w, schedule);
+    else
+      try_candidate(w, number, w->job.target, schedule, true);
+  } else if (strcmp(line, "check") == 0) {
+    check_candidate(w, schedule);
   } else if (strcmp(line, "time") == 0) {
     time_candidates(w, arguments);
   } else if (strcmp(line, "ceiling") == 0) {

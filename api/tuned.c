@@ -5,6 +5,8 @@
 #include "api/tuned.h"
 
 #include "codegen/artefact_cache.h"
+#include "codegen/cuda/gpu.h"
+#include "runtime/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,11 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// Of one device.
 struct api_records {
+  struct api_records *next;
   base_arena arena;
+  api_place place;
   const tune_database *database; // NULL: there is none that can be read
-  cg_identity identity;
-  struct stat file; // when it was read
+  struct stat file;              // when it was read
 };
 
 // ---- opening ------------------------------------------------------------------------------------
@@ -35,54 +39,103 @@ static const char *shipped_folder(base_arena *arena) {
   return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
 }
 
-static bool find_options(base_arena *arena, const fathom_context *context, const cg_target *target,
-                         tune_database_options *out, cg_identity *identity) {
-  if (context->cache_directory[0] == 0 || !target->identify(arena, identity)) return false;
+static bool is_gpu(const api_request *request) {
+  return request != NULL && api_targets[request->kind].gpu;
+}
+
+static const char *copy_text(base_arena *arena, const char *text) {
+  return base_str_copy(arena, base_str_from(text)).data;
+}
+
+static bool find_cpu(base_arena *arena, api_place *out) {
+  base_str why;
+  cg_identity identity;
+  const cg_target *target = cg_cpu_target(arena, &why);
+  if (target == NULL || !target->identify(arena, &identity)) return false;
   rt_processor processor = rt_processor_read();
-  *out = (tune_database_options){
-      .folder = base_str_format(arena, "%s/tuned", context->cache_directory).data,
-      .shipped = shipped_folder(arena),
-      .device = {.kind = "cpu",
-                 .name = base_str_copy(arena, base_str_from(processor.name)).data,
-                 .features = identity->machine,
-                 .units = processor.cores},
-  };
+  out->options.device = (tune_device){.kind = "cpu",
+                                      .name = copy_text(arena, processor.name),
+                                      .features = identity.machine,
+                                      .units = processor.cores};
+  out->target = "cpu";
+  out->compiler = identity.compiler;
+  out->driver = "";
   return true;
 }
 
-bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
-                       cg_identity *identity) {
-  return find_options(&call->arena, call->context, target, out, identity);
+// A GPU that is not here has the name that its driver would give it.
+static bool find_gpu(base_arena *arena, const api_request *request, api_place *out) {
+  cuda_arch arch;
+  cg_identity identity;
+  const char *name = request->arch[0] != 0 ? request->arch : API_DEFAULT_ARCH;
+  const rt_device_facts *facts = request->kind == API_CUDA ? request->facts : NULL;
+  if (!cuda_arch_find(name, &arch) || !cg_cuda_target()->identify(arena, &identity)) return false;
+  out->target = base_str_format(arena, "cuda:%s", name).data;
+  out->compiler = identity.compiler;
+  out->driver = "";
+  out->options.device.kind = "cuda";
+  if (facts != NULL) {
+    out->options.device.name = copy_text(arena, facts->name);
+    out->options.device.features = base_str_format(arena, "%u.%u", facts->major, facts->minor).data;
+    out->options.device.units = facts->multiprocessors;
+    uint32_t driver = rt_cuda_version();
+    out->driver = base_str_format(arena, "%u.%u", driver / 1000, driver % 1000 / 10).data;
+    return true;
+  }
+  const cuda_gpu *gpu = cuda_gpu_find(name);
+  if (gpu == NULL) return false;
+  out->options.device.name = cuda_gpu_device_name(arena, gpu);
+  out->options.device.features =
+      base_str_format(arena, "%u.%u", arch.capability / 10, arch.capability % 10).data;
+  out->options.device.units = gpu->multiprocessors;
+  return true;
 }
 
-tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
+static bool find_place(base_arena *arena, const fathom_context *context, const api_request *request,
+                       api_place *out) {
+  *out = (api_place){0};
+  if (context->cache_directory[0] == 0) return false;
+  out->options.folder = base_str_format(arena, "%s/tuned", context->cache_directory).data;
+  out->options.shipped = shipped_folder(arena);
+  return is_gpu(request) ? find_gpu(arena, request, out) : find_cpu(arena, out);
+}
+
+bool api_tuned_place(api_call *call, const api_request *request, api_place *out) {
+  return find_place(&call->arena, call->context, request, out);
+}
+
+bool api_tuned_place_cpu(api_call *call, api_place *out) {
+  return find_place(&call->arena, call->context, NULL, out);
+}
+
+tune_key api_tuned_key(api_call *call, const ir_graph *graph, const api_place *place,
                        uint32_t threads) {
   return (tune_key){
       .graph = graph != NULL ? base_hash_hex(&call->arena, ir_hash(graph)).data : "",
-      .target = "cpu",
+      .target = place->target,
       .rows = 1,
       .threads = threads,
       .layout = "dense",
       .alignment = RT_ALIGNMENT,
       .generator = cg_generator_id(),
-      .compiler = compiler,
-      .driver = "",
+      .compiler = place->compiler,
+      .driver = place->driver,
       .timing = API_TIMING_VERSION,
   };
 }
 
 // ---- the context's copy -------------------------------------------------------------------------
 
-static void forget(void *opaque) {
-  fathom_context *context = opaque;
-  if (context->records == NULL) return;
-  base_arena_reset(&context->records->arena);
-  free(context->records);
-  context->records = NULL;
+static void forget(struct api_records **link) {
+  struct api_records *records = *link;
+  *link = records->next;
+  base_arena_reset(&records->arena);
+  free(records);
 }
 
 void api_records_close(fathom_context *context) {
-  forget(context);
+  while (context->records != NULL)
+    forget(&context->records);
 }
 
 static bool has_changed(const struct stat *before, const char *path) {
@@ -93,92 +146,113 @@ static bool has_changed(const struct stat *before, const char *path) {
          now.st_ino != before->st_ino;
 }
 
-static void read_records(struct api_records *records, const fathom_context *context,
-                         const cg_target *target) {
-  tune_database_options options;
+static void read_records(struct api_records *records) {
   base_diag unused;
   base_diag_init(&unused, &records->arena, BASE_STR(""), BASE_STR(""));
-  if (!find_options(&records->arena, context, target, &options, &records->identity)) return;
-  options.read_only = true;
-  records->database = tune_database_open(&records->arena, &options, &unused);
+  records->place.options.read_only = true;
+  records->database = tune_database_open(&records->arena, &records->place.options, &unused);
   if (records->database == NULL || stat(tune_database_path(records->database), &records->file) != 0)
     memset(&records->file, 0, sizeof records->file);
 }
 
-// Nothing but the jump lives in this frame.
+// Nothing but the jump lives in this frame. A place's strings go with the records.
 static bool read_guarded(struct api_records *records, const fathom_context *context,
-                         const cg_target *target) {
+                         const api_request *request) {
   jmp_buf escape;
   bool good = BASE_TRY(&records->arena, escape);
-  if (good) read_records(records, context, target);
+  if (good && find_place(&records->arena, context, request, &records->place)) read_records(records);
   records->arena.escape = NULL;
   return good;
 }
 
+static bool is_of(const struct api_records *records, const api_place *place) {
+  return tune_device_equal(&records->place.options.device, &place->options.device) &&
+         strcmp(records->place.target, place->target) == 0;
+}
+
 // Under the context's lock. NULL: out of memory.
-static struct api_records *have_records(fathom_context *context, const cg_target *target) {
-  struct api_records *records = context->records;
-  if (records != NULL && records->database != NULL &&
-      !has_changed(&records->file, tune_database_path(records->database)))
-    return records;
-  forget(context);
-  records = context->records = calloc(1, sizeof *records);
+static const struct api_records *have_records(fathom_context *context, const api_request *request,
+                                              const api_place *place) {
+  struct api_records **link = &context->records;
+  while (*link != NULL && !is_of(*link, place))
+    link = &(*link)->next;
+  if (*link != NULL && (*link)->database != NULL &&
+      !has_changed(&(*link)->file, tune_database_path((*link)->database)))
+    return *link;
+  if (*link != NULL) forget(link);
+  struct api_records *records = calloc(1, sizeof *records);
   if (records == NULL) return NULL;
   base_arena_init(&records->arena, &context->allocator);
-  if (read_guarded(records, context, target)) return records;
-  forget(context);
+  if (read_guarded(records, context, request) && records->place.target != NULL) {
+    records->next = context->records;
+    return context->records = records;
+  }
+  forget(&records);
   return NULL;
 }
 
 // ---- finding ------------------------------------------------------------------------------------
 
+// The model's word counts where nothing can be measured: for a GPU.
 static bool is_usable(const tune_record *record, const tune_key *key) {
-  tune_key_distance distance = tune_key_compared(&record->key, key);
-  return !distance.useless && distance.seed == 0 && strcmp(record->source, "measured") == 0;
+  bool by_model = strcmp(record->source, "model") == 0;
+  tune_key asked = *key;
+  if (by_model) asked.driver = record->key.driver; // a model needs none
+  tune_key_distance distance = tune_key_compared(&record->key, &asked);
+  return !distance.useless && distance.seed == 0 &&
+         (!by_model || strncmp(key->target, "cuda", 4) == 0);
 }
 
-// Ascending; of two for the same rows the first one, which is the user's.
+static uint32_t place_for(const api_tuned *found, uint32_t count, int64_t rows) {
+  uint32_t at = 0;
+  while (at < count && found[at].rows < rows)
+    at++;
+  return at;
+}
+
+// Ascending; of two for the same rows the measured one, then the first, which is the user's.
 static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record) {
-  uint32_t at = count;
+  uint32_t at = place_for(found, count, record->key.rows);
   size_t bytes = strlen(record->best.schedule) + 1;
-  for (uint32_t i = 0; i < count; i++)
-    if (found[i].rows == record->key.rows) return count;
-  if (bytes > sizeof found[at].schedule) return count;
-  while (at > 0 && found[at - 1].rows > record->key.rows) {
-    found[at] = found[at - 1];
-    at--;
-  }
+  bool by_model = strcmp(record->source, "model") == 0;
+  bool same = at < count && found[at].rows == record->key.rows;
+  if (bytes > sizeof found[at].schedule || (same && (by_model || !found[at].by_model)))
+    return count;
+  if (!same) memmove(&found[at + 1], &found[at], (count - at) * sizeof *found);
   found[at].rows = record->key.rows;
+  found[at].by_model = by_model;
   memcpy(found[at].schedule, record->best.schedule, bytes);
-  return count + 1;
+  return count + !same;
 }
 
-// Only code for this machine's CPU, without a schedule of its own.
+// Of a CPU only code for this machine's own.
 static bool takes_tuned(const api_request *request) {
-  return request->kind == API_CPU && request->cg.schedule[0] == 0 &&
-         strcmp(request->cg.cpu, "host") == 0;
+  if (!api_targets[request->kind].compiles || request->cg.schedule[0] != 0) return false;
+  return is_gpu(request) || strcmp(request->cg.cpu, "host") == 0;
 }
 
 // The records are read under the context's lock, where nothing may run out of memory: so what is found
 // goes to memory that was there before.
-uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
-                        const api_request *request, const api_tuned **out) {
+uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const api_request *request,
+                        const api_tuned **out) {
   fathom_context *context = call->context;
-  char compiler[64] = "";
   uint32_t count = 0;
+  api_place place;
   *out = NULL;
-  if (!takes_tuned(request) || context->cache_directory[0] == 0) return 0;
+  if (!takes_tuned(request) || !api_tuned_place(call, request, &place)) return 0;
   pthread_mutex_lock(context->lock);
-  const struct api_records *records = have_records(context, target);
+  const struct api_records *records = have_records(context, request, &place);
   uint32_t all = records && records->database ? tune_database_count(records->database) : 0;
-  if (all > 0) snprintf(compiler, sizeof compiler, "%s", records->identity.compiler);
   pthread_mutex_unlock(context->lock);
   if (all == 0) return 0;
   api_tuned *found = base_new_array(&call->arena, api_tuned, all);
-  tune_key key = api_tuned_key(call, graph, compiler, rt_pool_threads(context->threads));
+  uint32_t threads = is_gpu(request) ? 0 : rt_pool_threads(context->threads);
+  tune_key key = api_tuned_key(call, graph, &place, threads);
   pthread_mutex_lock(context->lock);
-  if (context->records == records) // nobody has read them anew meanwhile
-    for (uint32_t i = 0; i < all; i++) {
+  // Nobody has read them anew meanwhile.
+  records = have_records(context, request, &place);
+  if (records && records->database && tune_database_count(records->database) <= all)
+    for (uint32_t i = 0; i < tune_database_count(records->database); i++) {
       const tune_record *record = tune_database_at(records->database, i);
       if (is_usable(record, &key)) count = insert(found, count, record);
     }
@@ -201,13 +275,12 @@ bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows) {
   return (double)rows * (double)rows > (double)first * (double)second;
 }
 
-void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
-                     api_request *request) {
+void api_tuned_apply(api_call *call, const ir_graph *graph, int64_t rows, api_request *request) {
   const api_tuned *tuned;
-  uint32_t count = api_tuned_find(call, graph, target, request, &tuned), best = 0;
+  uint32_t count = api_tuned_find(call, graph, request, &tuned), best = 0;
   for (uint32_t i = 1; i < count; i++)
     if (api_second_is_nearer(tuned[best].rows, tuned[i].rows, rows)) best = i;
   if (count == 0) return;
   request->cg.schedule = tuned[best].schedule;
-  request->cg.schedule_source = "tuned";
+  request->cg.schedule_source = tuned[best].by_model ? "model" : "tuned";
 }

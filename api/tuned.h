@@ -8,18 +8,27 @@
 // Raised when times are taken in another way, so that they cannot be compared with earlier ones.
 enum { API_TIMING_VERSION = 1 };
 
-// Where the records of this machine's CPU are. False: there are none to be had (the cache is off, no
-// compiler).
-bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
-                       cg_identity *identity);
+// Where the records are that a request for a compilation looks into, and what all their keys have in
+// common.
+typedef struct api_place {
+  tune_database_options options;
+  const char *target, *compiler, *driver; // parts of keys
+} api_place;
+
+// Of this machine's CPU, of the GPU at hand, or of the one that stands for the architecture. False:
+// there are none to be had (the cache is off, no compiler, a GPU that nobody knows).
+bool api_tuned_place(api_call *call, const api_request *request, api_place *out);
+// The same for the CPU.
+bool api_tuned_place_cpu(api_call *call, api_place *out);
 // The key of a graph whose axes are bound, but for its rows. Without a graph (NULL) what is the same in
-// the keys of all.
-tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
+// the keys of all. `threads` of a CPU.
+tune_key api_tuned_key(api_call *call, const ir_graph *graph, const api_place *place,
                        uint32_t threads);
 
 // A schedule that was found best for so many rows.
 typedef struct api_tuned {
   int64_t rows;
+  bool by_model; // predicted, not measured
   char schedule[FATHOM_SCHEDULE_ROOM];
 } api_tuned;
 
@@ -28,12 +37,11 @@ bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows);
 // Rows that a run has when every dynamic axis is `size` long.
 int64_t api_rows_of(const ir_graph *graph, int64_t size);
 // Where the request has no schedule of its own: the one that was tuned for about as many rows, if any.
-void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
-                     api_request *request);
-// All that are known for the graph, ascending by rows, in the call's arena; none for a request with a
-// schedule of its own, or of another target. What is wrong with the records is no reason to fail: then
+void api_tuned_apply(api_call *call, const ir_graph *graph, int64_t rows, api_request *request);
+// All that are known for the graph, ascending by rows, in the call's arena, measured ones before those
+// of the model; none for a request with a schedule of its own, or for another CPU than this machine's. What is wrong with the records is no reason to fail: then
 // there are none.
-uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
-                        const api_request *request, const api_tuned **out);
+uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const api_request *request,
+                        const api_tuned **out);
 
 #endif

@@ -119,8 +119,8 @@ const char *const *tune_database_list(base_arena *arena, const char *folder, uin
 typedef struct tune_journal tune_journal;
 
 // Begins an empty journal, or with `resume` goes on with what an interrupted search left: its trials
-// are then at *trials. NULL: see diag (another search of this key runs, the journal is of another
-// seed, the disk).
+// are then at *trials. NULL: see diag (BASE_UNSUPPORTED: another search of this key runs; BASE_INVALID:
+// the journal is of another seed; BASE_IO: the disk).
 tune_journal *tune_journal_open(tune_database *database, const tune_key *key, uint64_t seed,
                                 bool resume, uint32_t *count, const tune_trial **trials,
                                 base_diag *diag);

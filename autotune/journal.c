@@ -198,9 +198,10 @@ static base_status take_lock(tune_journal *journal, base_diag *diag) {
   if (base_lock_take(database->arena, path, "searching for this kernel's schedule",
                      database->lock_seconds, &journal->lock, &why) == BASE_OK)
     return BASE_OK;
-  tune_database_fail(diag, BASE_IO, why);
-  base_hint(diag, "only one search of a kernel can run at a time");
-  return BASE_IO;
+  const base_status status = journal->lock.busy ? BASE_UNSUPPORTED : BASE_IO;
+  tune_database_fail(diag, status, why);
+  if (journal->lock.busy) base_hint(diag, "only one search of a kernel can run at a time");
+  return status;
 }
 
 static base_status begin(tune_journal *journal, journal_reader *r, bool resume, base_diag *diag) {

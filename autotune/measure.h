@@ -91,4 +91,9 @@ uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes);
 base_status tune_measure_device(rt_device *device, tune_work kernel, uint32_t sets, uint64_t bytes,
                                 double seconds, tune_comparison *result, base_diag *diag);
 
+// Several kernels in turns, batch by batch, in the same way; no copies. At least one.
+base_status tune_time_on_device(rt_device *device, const tune_work *works, uint32_t count,
+                                uint32_t sets, double seconds, tune_timing *timings,
+                                base_diag *diag);
+
 #endif

@@ -37,7 +37,8 @@ typedef struct rig {
   uint32_t sets, set;
   double fill_seconds;
   base_status status; // of the copies: the first that failed
-  turn turns[2];      // of the kernel, of the copy
+  uint32_t count;
+  turn *turns;
 } rig;
 
 uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes) {
@@ -114,21 +115,28 @@ static base_status choose_batch(rig *r, turn *t) {
   }
 }
 
+static base_status each_once(rig *r, bool keep) {
+  for (uint32_t i = 0; i < r->count; i++) {
+    tune_samples *samples = &r->turns[i].samples;
+    double time;
+    base_status status = take(r, &r->turns[i], &time);
+    if (status != BASE_OK) return status;
+    if (keep) samples->seconds[samples->count++] = time;
+  }
+  return BASE_OK;
+}
+
 static base_status take_turns(rig *r, double seconds) {
-  turn *kernel = &r->turns[0], *copy = &r->turns[1];
-  double now = tune_now(), warm = now + warm_share * seconds, end = now + seconds, time;
-  base_status status = choose_batch(r, kernel);
-  if (status == BASE_OK) status = choose_batch(r, copy);
+  const tune_samples *last = &r->turns[r->count - 1].samples;
+  double now = tune_now(), warm = now + warm_share * seconds, end = now + seconds;
+  base_status status = BASE_OK;
+  for (uint32_t i = 0; i < r->count && status == BASE_OK; i++)
+    status = choose_batch(r, &r->turns[i]);
   while (status == BASE_OK && tune_now() < warm)
-    for (int i = 0; i < 2 && status == BASE_OK; i++)
-      status = take(r, &r->turns[i], &time);
-  while (status == BASE_OK && copy->samples.count < TUNE_MAX_SAMPLES &&
-         (copy->samples.count < LEAST_SAMPLES || tune_now() < end))
-    for (int i = 0; i < 2 && status == BASE_OK; i++) {
-      tune_samples *samples = &r->turns[i].samples;
-      status = take(r, &r->turns[i], &time);
-      if (status == BASE_OK) samples->seconds[samples->count++] = time;
-    }
+    status = each_once(r, false);
+  while (status == BASE_OK && last->count < TUNE_MAX_SAMPLES &&
+         (last->count < LEAST_SAMPLES || tune_now() < end))
+    status = each_once(r, true);
   return status;
 }
 
@@ -156,7 +164,7 @@ static base_status allocate(rig *r, size_t bytes, char **out) {
 
 static base_status open_rig(rig *r) {
   const rt_device_ops *ops = r->device->ops;
-  for (int i = 0; i < 2; i++) {
+  for (uint32_t i = 0; i < r->count; i++) {
     tune_samples *samples = &r->turns[i].samples;
     *samples = (tune_samples){.batch = 1};
     samples->seconds = malloc(TUNE_MAX_SAMPLES * sizeof(double));
@@ -166,11 +174,12 @@ static base_status open_rig(rig *r) {
   }
   char *filled = NULL;
   base_status status = ops->timer_create(r->device, &r->timer, r->diag);
-  if (status == BASE_OK) status = allocate(r, r->sets * r->copy_bytes, &r->from);
-  if (status == BASE_OK) status = allocate(r, r->sets * r->copy_bytes, &r->to);
   if (status == BASE_OK) status = allocate(r, r->filled_bytes, &filled);
   r->filled = filled;
-  if (status == BASE_OK)
+  if (status == BASE_OK && r->copy_bytes > 0)
+    status = allocate(r, r->sets * r->copy_bytes, &r->from);
+  if (status == BASE_OK && r->copy_bytes > 0) status = allocate(r, r->sets * r->copy_bytes, &r->to);
+  if (status == BASE_OK && r->copy_bytes > 0)
     status = ops->fill(r->device, NULL, r->from, 1, r->sets * r->copy_bytes, r->diag);
   return status == BASE_OK ? time_fills(r) : status;
 }
@@ -181,7 +190,7 @@ static void close_rig(rig *r) {
   ops->release(r->device, r->to);
   ops->release(r->device, r->filled);
   ops->timer_destroy(r->device, r->timer);
-  for (int i = 0; i < 2; i++)
+  for (uint32_t i = 0; i < r->count; i++)
     tune_samples_close(&r->turns[i].samples);
 }
 
@@ -198,21 +207,50 @@ static void conclude(rig *r, uint64_t bytes, tune_comparison *result) {
   if (result->kernel.median > 0) result->gb_s = (double)bytes / result->kernel.median * 1e-9;
 }
 
+static size_t bytes_to_fill(const rt_device *device) {
+  size_t cache = CACHE_TIMES * device->facts.level2_bytes;
+  return cache > least_filled ? cache : least_filled;
+}
+
 base_status tune_measure_device(rt_device *device, tune_work kernel, uint32_t sets, uint64_t bytes,
                                 double seconds, tune_comparison *result, base_diag *diag) {
   enum { UNIT = 256 };
-  size_t cache = CACHE_TIMES * device->facts.level2_bytes;
+  turn turns[2] = {{.ahead = 1, .launch_seconds = INFINITY},
+                   {.ahead = 1, .launch_seconds = INFINITY}};
   rig r = {.device = device,
            .diag = diag,
            .copy_bytes = (size_t)((bytes + 1) / 2 + UNIT - 1) / UNIT * UNIT, // read and written
-           .filled_bytes = cache > least_filled ? cache : least_filled,
-           .sets = sets};
-  r.turns[0] = (turn){.work = kernel, .ahead = 1, .launch_seconds = INFINITY};
-  r.turns[1] = (turn){.work = {run_copy, &r}, .ahead = 1, .launch_seconds = INFINITY};
+           .filled_bytes = bytes_to_fill(device),
+           .sets = sets,
+           .count = 2,
+           .turns = turns};
+  turns[0].work = kernel;
+  turns[1].work = (tune_work){run_copy, &r};
   *result = (tune_comparison){0};
   base_status status = open_rig(&r);
   if (status == BASE_OK) status = take_turns(&r, seconds);
   if (status == BASE_OK) conclude(&r, bytes, result);
   close_rig(&r);
+  return status;
+}
+
+base_status tune_time_on_device(rt_device *device, const tune_work *works, uint32_t count,
+                                uint32_t sets, double seconds, tune_timing *timings,
+                                base_diag *diag) {
+  turn *turns = calloc(count, sizeof *turns);
+  rig r = {.device = device,
+           .diag = diag,
+           .filled_bytes = bytes_to_fill(device),
+           .sets = sets,
+           .count = turns ? count : 0,
+           .turns = turns};
+  for (uint32_t i = 0; i < r.count; i++)
+    turns[i] = (turn){.work = works[i], .ahead = 1, .launch_seconds = INFINITY};
+  base_status status = turns ? open_rig(&r) : BASE_MEMORY;
+  if (status == BASE_OK) status = take_turns(&r, seconds);
+  for (uint32_t i = 0; i < count && status == BASE_OK; i++)
+    timings[i] = tune_samples_timing(&turns[i].samples);
+  close_rig(&r);
+  free(turns);
   return status;
 }

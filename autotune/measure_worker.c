@@ -17,6 +17,7 @@ enum {
 static const double start_seconds = 30;     // for the worker to say that it is ready
 static const double shortest_timing = 0.03; // at level 0
 static const double calls_timed = 6;        // at level 0, of both together, at least
+static const double quiet_spread = 0.25;    // of times that nothing disturbed
 
 void tune_bench_open(tune_bench *bench, base_arena *arena, const tune_space *space,
                      const tune_bench_options *options) {
@@ -64,11 +65,21 @@ static const struct {
   tune_outcome outcome;
 } outcomes[] = {{"refused", TUNE_REFUSED}, {"wrong", TUNE_WRONG}, {"memory", TUNE_MEMORY}};
 
-// Compiles and checks a schedule under a number. True: it can be timed.
-static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
-                         tune_finding *finding) {
+// A model's answer: "predicted SECONDS".
+static bool read_predicted(const char *answer, tune_finding *finding) {
+  if (sscanf(answer, "predicted %lf", &finding->seconds) != 1 || !(finding->seconds > 0))
+    return false;
+  finding->outcome = TUNE_PREDICTED;
+  finding->why = NULL;
+  return true;
+}
+
+// Has a schedule compiled and checked under a number: "try", or for a model's word "check". True: it
+// can be timed, or the model told its time.
+static bool ask_about(tune_bench *bench, const char *word, uint32_t number, uint32_t schedule,
+                      tune_finding *finding) {
   const char *text = kir_schedule_text(bench->arena, &bench->space->schedules[schedule]);
-  base_str request = base_str_format(bench->arena, "try %u %s\n", number, text);
+  base_str request = base_str_format(bench->arena, "%s %u %s\n", word, number, text);
   exchange answer = ask(bench, request, bench->options.trial_seconds);
   finding->outcome = answer.outcome;
   finding->why = answer.text.data;
@@ -78,6 +89,7 @@ static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
     finding->why = NULL;
     return true;
   }
+  if (read_predicted(answer.text.data, finding)) return true;
   finding->outcome = TUNE_REFUSED;
   for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
     size_t length = strlen(outcomes[i].word);
@@ -86,6 +98,11 @@ static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
     finding->why = answer.text.data + length + (answer.text.data[length] == ' ');
   }
   return false;
+}
+
+static bool try_schedule(tune_bench *bench, uint32_t number, uint32_t schedule,
+                         tune_finding *finding) {
+  return ask_about(bench, "try", number, schedule, finding);
 }
 
 // Times what is under the numbers, in turns.
@@ -103,7 +120,8 @@ static bool time_numbers(tune_bench *bench, const uint32_t *numbers, uint32_t co
     bool timed = answer.answered &&
                  sscanf(answer.text.data, "timed %lf %lf %lf", &median, &minimum, &spread) == 3 &&
                  median > 0;
-    findings[i] = (tune_finding){.outcome = TUNE_TIMED, .seconds = median, .spread = spread};
+    findings[i] = (tune_finding){
+        .outcome = TUNE_TIMED, .seconds = median, .spread = spread, .minimum = minimum};
     if (timed) continue;
     findings[count - 1] = (tune_finding){.outcome = answer.answered ? TUNE_CRASHED : answer.outcome,
                                          .why = answer.text.data};
@@ -150,6 +168,28 @@ static bool time_initial(tune_bench *bench, uint32_t level, tune_finding *findin
   return true;
 }
 
+// After a failure the default must run as before. Where it does not, the candidate has broken the worker,
+// or a GPU is gone: another worker finds out which.
+static void doubt_worker(tune_bench *bench) {
+  tune_finding finding;
+  uint32_t number = INITIAL;
+  if (bench->worker.process > 0 && !time_numbers(bench, &number, 1, shortest_timing, &finding))
+    tune_worker_stop(&bench->worker);
+}
+
+// Beside other programs that keep taking the processors away, medians say who was lucky. The fastest
+// calls are those that nobody disturbed.
+static bool is_disturbed(const tune_finding *findings, uint32_t count) {
+  bool disturbed = false;
+  for (uint32_t i = 0; i < count; i++)
+    disturbed |= findings[i].spread > quiet_spread && findings[i].minimum > 0;
+  return disturbed;
+}
+
+static double usual_seconds(const tune_finding *finding, bool disturbed) {
+  return disturbed ? finding->minimum : finding->seconds;
+}
+
 static bool measure(void *user, const tune_request *request, tune_finding *finding,
                     base_diag *diag) {
   tune_bench *bench = user;
@@ -165,13 +205,20 @@ static bool measure(void *user, const tune_request *request, tune_finding *findi
       return false;
     }
   }
-  if (!try_schedule(bench, CANDIDATE, request->schedule, finding)) return true;
-  if (!time_numbers(bench, pair, 2, seconds_at(bench, request->level), both)) {
-    *finding = both[1];
+  if (!try_schedule(bench, CANDIDATE, request->schedule, finding)) {
+    // What the compiler refuses has run nothing.
+    if (finding->outcome != TUNE_REFUSED || bench->options.on_device) doubt_worker(bench);
     return true;
   }
+  bool timed = time_numbers(bench, pair, 2, seconds_at(bench, request->level), both);
   *finding = both[1];
-  finding->seconds = bench->initial_seconds * both[1].seconds / both[0].seconds;
+  if (!timed) {
+    doubt_worker(bench);
+    return true;
+  }
+  bool disturbed = is_disturbed(both, 2);
+  finding->seconds = bench->initial_seconds * usual_seconds(&both[1], disturbed) /
+                     usual_seconds(&both[0], disturbed);
   return true;
 }
 
@@ -189,8 +236,11 @@ static bool confirm(void *user, const uint32_t *schedules, uint32_t count, doubl
     which[good++] = i;
   }
   if (good > 0 && bench->worker.process > 0 && time_numbers(bench, numbers, good, seconds, timed)) {
-    for (uint32_t i = 0; i < good; i++)
+    bool disturbed = is_disturbed(timed, good);
+    for (uint32_t i = 0; i < good; i++) {
+      timed[i].seconds = usual_seconds(&timed[i], disturbed);
       findings[which[i]] = timed[i];
+    }
     return true;
   }
   base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
@@ -199,7 +249,33 @@ static bool confirm(void *user, const uint32_t *schedules, uint32_t count, doubl
   return false;
 }
 
+// ---- a model's word ----------------------------------------------------------------------------
+
+static bool predict(void *user, const tune_request *request, tune_finding *finding,
+                    base_diag *diag) {
+  tune_bench *bench = user;
+  if (!have_worker(bench, diag)) return false;
+  try_schedule(bench, CANDIDATE, request->schedule, finding);
+  return true;
+}
+
+// Nothing is timed: the finalists run on the emulator, and those that fail there are out.
+static bool check_all(void *user, const uint32_t *schedules, uint32_t count, double seconds,
+                      tune_finding *findings, base_diag *diag) {
+  (void)seconds;
+  tune_bench *bench = user;
+  for (uint32_t i = 0; i < count; i++) {
+    tune_finding checked;
+    if (!have_worker(bench, diag)) return false;
+    if (!try_schedule(bench, CANDIDATE, schedules[i], &findings[i])) continue;
+    if (!have_worker(bench, diag)) return false;
+    if (!ask_about(bench, "check", CANDIDATE, schedules[i], &checked)) findings[i] = checked;
+  }
+  return true;
+}
+
 tune_measurer tune_bench_measurer(tune_bench *bench) {
+  if (bench->options.predicts) return (tune_measurer){bench, predict, check_all};
   return (tune_measurer){bench, measure, confirm};
 }
 

@@ -10,6 +10,9 @@ typedef struct tune_bench_options {
   base_str job;                 // the lines of its job, up to and with the graph's text
   double trial_seconds;         // how long a candidate may take to compile and to be checked
   uint64_t most_bytes;          // of memory that the worker may hold
+  bool on_device;               // candidates run on a GPU
+  bool
+      predicts; // nothing is timed: the worker answers with a model's times, and checks the finalists
 } tune_bench_options;
 
 // A bench measures the schedules of a space: it starts the worker when one is needed, and another one

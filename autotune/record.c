@@ -167,7 +167,7 @@ const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const
   const char *why = NULL;
   if (!trial->schedule || !trial->why) return "a part is missing";
   if ((uint32_t)trial->outcome >= OUTCOMES) return "its outcome is none";
-  const bool has_time = trial->outcome == TUNE_TIMED || trial->outcome == TUNE_PREDICTED;
+  const bool has_time = tune_outcome_has_time(trial->outcome);
   if (!is_amount(trial->median_us) || !is_amount(trial->spread) ||
       (has_time && trial->median_us == 0))
     return "its time is none";

@@ -94,6 +94,9 @@ typedef struct tune_trial {
 } tune_trial;
 
 const char *tune_outcome_name(tune_outcome outcome); // "timed", ...
+static inline bool tune_outcome_has_time(tune_outcome outcome) {
+  return outcome == TUNE_TIMED || outcome == TUNE_PREDICTED;
+}
 bool tune_outcome_parse(base_str name, tune_outcome *outcome);
 // A list of the names, for messages.
 void tune_outcome_list(base_text *out);

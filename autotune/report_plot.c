@@ -102,7 +102,7 @@ typedef struct history_plot {
 } history_plot;
 
 static bool is_failure(uint32_t outcome) {
-  return outcome != TUNE_TIMED && outcome != TUNE_PREDICTED;
+  return !tune_outcome_has_time(outcome);
 }
 
 static double entry_us(const tune_history_entry *entry) {

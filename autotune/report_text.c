@@ -203,6 +203,6 @@ double report_known(double value) {
 
 double report_us_of(const tune_trial *trial) {
   const double us = trial->median_us;
-  const bool timed = trial->outcome == TUNE_TIMED || trial->outcome == TUNE_PREDICTED;
+  const bool timed = tune_outcome_has_time(trial->outcome);
   return timed && us >= 1e-6 && us < 8.64e12 ? us : 0; // a picosecond to a hundred days
 }

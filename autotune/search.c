@@ -21,7 +21,7 @@ uint32_t tune_search_random(tune_search *search, uint32_t below) {
 // 0: not timed at that level, or failed since.
 static double time_at(const tune_search *search, uint32_t schedule, uint32_t level) {
   const tune_finding *finding = &search->findings[schedule];
-  if (!finding->tried || finding->outcome != TUNE_TIMED) return 0;
+  if (!finding->tried || !tune_outcome_has_time(finding->outcome)) return 0;
   return level == TUNE_HIGHEST ? finding->seconds : search->times[schedule][level];
 }
 
@@ -43,7 +43,8 @@ uint32_t tune_search_fastest(const tune_search *search, uint32_t level, uint32_t
 
 bool tune_search_knows(const tune_search *search, uint32_t schedule, uint32_t level) {
   const tune_finding *finding = &search->findings[schedule];
-  return finding->tried && (finding->outcome != TUNE_TIMED || search->times[schedule][level] > 0);
+  return finding->tried &&
+         (!tune_outcome_has_time(finding->outcome) || search->times[schedule][level] > 0);
 }
 
 // ---- one measurement ----------------------------------------------------------------------------
@@ -90,12 +91,12 @@ static void tell(run *r, const tune_request *last, bool confirming) {
 static void keep(run *r, const tune_request *request, tune_finding finding) {
   tune_finding *known = &r->search.findings[request->schedule];
   r->tried += !known->tried;
-  r->failed += finding.outcome != TUNE_TIMED && !(known->tried && known->outcome != TUNE_TIMED);
+  bool good = tune_outcome_has_time(finding.outcome);
+  r->failed += !good && !(known->tried && !tune_outcome_has_time(known->outcome));
   finding.tried = true;
   finding.level = request->level;
-  if (finding.outcome == TUNE_TIMED)
-    r->search.times[request->schedule][request->level] = finding.seconds;
-  bool higher = !known->tried || finding.outcome != TUNE_TIMED || finding.level >= known->level;
+  if (good) r->search.times[request->schedule][request->level] = finding.seconds;
+  bool higher = !known->tried || !good || finding.level >= known->level;
   if (higher) *known = finding;
 }
 
@@ -141,7 +142,7 @@ static void take_earlier(run *r) {
     kir_schedule schedule = kir_schedule_default(r->search.space->initial.machine);
     if (!kir_schedule_parse(trial->schedule, &schedule, &unused)) continue;
     int64_t number = tune_space_find(r->search.space, &schedule);
-    if (number < 0 || trial->outcome == TUNE_PREDICTED || trial->level >= TUNE_LEVELS) continue;
+    if (number < 0 || trial->level >= TUNE_LEVELS) continue;
     r->earlier[number][trial->level] = (tune_finding){.tried = true,
                                                       .outcome = trial->outcome,
                                                       .seconds = trial->median_us * 1e-6,
@@ -222,18 +223,20 @@ static bool confirm(run *r) {
   uint32_t best = 0;
   double band = smallest_tie;
   for (uint32_t i = 0; i < count; i++) {
-    if (findings[i].outcome != TUNE_TIMED) continue;
-    if (findings[i].seconds < findings[best].seconds) best = i;
+    if (!tune_outcome_has_time(findings[i].outcome)) continue;
+    if (!tune_outcome_has_time(findings[best].outcome) ||
+        findings[i].seconds < findings[best].seconds)
+      best = i;
   }
   // Medians of n samples differ by about the quartiles' distance over the root of n by chance alone;
   // the measurer's spread is that of single samples, so this is on the safe side.
   band = fmax(band, fmin(findings[best].spread, 0.1));
   double most = findings[best].seconds * (1 + band);
   // The default stays where nothing is faster beyond doubt.
-  bool keeps = findings[0].outcome == TUNE_TIMED && findings[0].seconds <= most;
+  bool keeps = tune_outcome_has_time(findings[0].outcome) && findings[0].seconds <= most;
   uint32_t winner = keeps ? 0 : best;
   for (uint32_t i = 0; i < count && !keeps; i++)
-    if (findings[i].outcome == TUNE_TIMED && findings[i].seconds <= most &&
+    if (tune_outcome_has_time(findings[i].outcome) && findings[i].seconds <= most &&
         is_simpler(r->search.space, finalists[i], finalists[winner]))
       winner = i;
   r->result->best = finalists[winner];
@@ -258,9 +261,9 @@ bool tune_search_run(base_arena *arena, const tune_space *space, const tune_meas
   take_earlier(&r);
   tune_request initial = {0, 0};
   if (!measure(&r, &initial)) return false;
-  if (r.search.findings[0].outcome != TUNE_TIMED) {
+  if (!tune_outcome_has_time(r.search.findings[0].outcome)) {
     base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
-                      "the default schedule cannot be measured: %s: %s",
+                      "the default schedule is of no use: %s: %s",
                       tune_outcome_name(r.search.findings[0].outcome),
                       r.search.findings[0].why ? r.search.findings[0].why : "");
     return false;

@@ -24,6 +24,7 @@ typedef struct tune_finding {
   uint32_t level; // the highest it was timed at
   double seconds; // TUNE_TIMED: of one call; comparable with all others of the search
   double spread;
+  double minimum;  // seconds of the fastest call, as it was measured; 0: not known
   const char *why; // of a failure
 } tune_finding;
 

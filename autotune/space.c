@@ -54,11 +54,15 @@ static void add_value(tune_dimension *dimension, int64_t value) {
 }
 
 // Tiles beyond the axis are the axis.
+static int64_t cut_tile(const kir_knob *knob, int64_t tile, int64_t size) {
+  int64_t most = size < knob->high ? size : knob->high;
+  return tile < most ? tile : most;
+}
+
 static void add_tiles(tune_dimension *dimension, int64_t size) {
   const kir_knob *knob = dimension->knob;
-  int64_t most = size < knob->high ? size : knob->high;
   for (uint32_t i = 0; i < knob->tried_count; i++)
-    add_value(dimension, knob->tried[i] < most ? knob->tried[i] : most);
+    add_value(dimension, cut_tile(knob, knob->tried[i], size));
 }
 
 // More rows in a task than a thread's share leave threads without work.
@@ -124,6 +128,19 @@ static tune_dimension make_dimension(const tune_subject *subject, const kir_knob
   return dimension;
 }
 
+// The default with no tile beyond its axis: the same code.
+static kir_schedule cut_tiles(kir_schedule schedule, const facts *found) {
+  const kir_knob *knob;
+  for (uint32_t i = 0; (knob = kir_knob_at(schedule.machine, i)) != NULL; i++) {
+    int64_t *value = kir_knob_of(&schedule, knob);
+    if (knob->matters == KIR_SOURCES && found->sources > 1)
+      *value = cut_tile(knob, *value, found->sources);
+    if (knob->matters == KIR_QUERIES && found->queries > 1)
+      *value = cut_tile(knob, *value, found->queries);
+  }
+  return schedule;
+}
+
 // ---- schedules ----------------------------------------------------------------------------------
 
 static uint32_t slot_of(const tune_space *space, const kir_schedule *schedule) {
@@ -139,20 +156,22 @@ static uint32_t slot_of(const tune_space *space, const kir_schedule *schedule) {
 
 // Knobs of which another one decides whether they matter are left at their defaults where they do not.
 static void settle(const tune_space *space, const facts *found, kir_schedule *schedule) {
-  if (schedule->machine != KIR_CPU) return;
+  if (schedule->machine == KIR_CUDA) {
+    if (schedule->load == 0) schedule->stages = space->initial.stages;
+    if (schedule->split == 1) schedule->cluster = space->initial.cluster;
+    return;
+  }
   const facts *own = &found[schedule->lanes];
   if (!own->overlapped) schedule->overlap = space->initial.overlap;
   if (!own->overlapped || !schedule->overlap) schedule->distance = space->initial.distance;
   if (!own->paired) schedule->pair = space->initial.pair;
 }
 
-static bool goes_together(const kir_schedule *schedule) {
-  base_arena arena;
+static bool goes_together(base_arena *scratch, const kir_schedule *schedule) {
   base_diag unused;
-  base_arena_init(&arena, NULL);
-  base_diag_init(&unused, &arena, BASE_STR(""), BASE_STR(""));
+  base_diag_init(&unused, scratch, BASE_STR(""), BASE_STR(""));
   bool good = kir_schedule_check(schedule, &unused);
-  base_arena_reset(&arena);
+  base_arena_reset(scratch);
   return good;
 }
 
@@ -166,31 +185,52 @@ static void add_schedule(tune_space *space, kir_schedule *schedules, const kir_s
   tune_space_add(space);
 }
 
-static double combinations(const tune_space *space) {
-  double count = 1;
+// In how many schedules at most `radius` knobs differ from the default: coefficients of the product of
+// 1 + (values - 1) x.
+static double combinations(const tune_space *space, uint32_t radius) {
+  double counts[TUNE_MAX_KNOBS + 1] = {1}, all = 0;
   for (uint32_t i = 0; i < space->dimension_count; i++)
-    count *= space->dimensions[i].count;
-  return count;
+    for (uint32_t j = i + 1; j > 0; j--)
+      counts[j] += counts[j - 1] * (space->dimensions[i].count - 1);
+  for (uint32_t i = 0; i <= radius && i <= space->dimension_count; i++)
+    all += counts[i];
+  return all;
 }
 
-static void enumerate(tune_space *space, const facts *found, kir_schedule *schedules) {
-  uint32_t at[TUNE_MAX_KNOBS] = {0};
-  add_schedule(space, schedules, &space->initial);
-  for (bool more = true; more;) {
-    kir_schedule schedule = space->initial;
-    for (uint32_t i = 0; i < space->dimension_count; i++)
-      *kir_knob_of(&schedule, space->dimensions[i].knob) = space->dimensions[i].values[at[i]];
-    settle(space, found, &schedule);
-    if (goes_together(&schedule)) add_schedule(space, schedules, &schedule);
-    more = false;
-    for (uint32_t i = space->dimension_count; i-- > 0 && !more;) {
-      more = ++at[i] < space->dimensions[i].count;
-      if (!more) at[i] = 0;
-    }
+static uint32_t choose_radius(const tune_space *space) {
+  uint32_t radius = space->dimension_count;
+  if (combinations(space, radius) <= TUNE_LARGEST_SPACE) return radius;
+  while (radius > 1 && combinations(space, radius) > TUNE_LARGEST_PART)
+    radius--;
+  return radius;
+}
+
+typedef struct listing {
+  tune_space *space;
+  const facts *found;
+  kir_schedule *schedules;
+  base_arena *scratch;
+} listing;
+
+// All values of the dimensions from `first` on, of which at most `changes` may differ from the default.
+static void enumerate(const listing *l, uint32_t first, uint32_t changes, kir_schedule schedule) {
+  tune_space *space = l->space;
+  if (first == space->dimension_count) {
+    settle(space, l->found, &schedule);
+    if (goes_together(l->scratch, &schedule)) add_schedule(space, l->schedules, &schedule);
+    return;
+  }
+  const tune_dimension *dimension = &space->dimensions[first];
+  int64_t usual = *kir_knob_of(&schedule, dimension->knob);
+  for (uint32_t i = 0; i < dimension->count; i++) {
+    uint32_t changed = dimension->values[i] != usual;
+    if (changed > changes) continue;
+    *kir_knob_of(&schedule, dimension->knob) = dimension->values[i];
+    enumerate(l, first + 1, changes - changed, schedule);
   }
 }
 
-tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, base_diag *diag) {
+tune_space *tune_space_create(base_arena *arena, const tune_subject *subject) {
   tune_space *space = base_new(arena, tune_space);
   facts found[2];
   for (int64_t lanes = 0; lanes < 2; lanes++)
@@ -198,7 +238,7 @@ tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, ba
   facts all = found[0];
   all.overlapped |= found[1].overlapped;
   all.paired |= found[1].paired;
-  space->initial = subject->initial;
+  space->initial = cut_tiles(subject->initial, &all);
   space->raw = 1;
   const kir_knob *knob;
   for (uint32_t i = 0; (knob = kir_knob_at(subject->machine, i)) != NULL; i++) {
@@ -209,20 +249,26 @@ tune_space *tune_space_create(base_arena *arena, const tune_subject *subject, ba
     else
       *kir_knob_of(&space->initial, knob) = dimension.values[0];
   }
-  double count = combinations(space);
-  if (count > TUNE_LARGEST_SPACE) {
-    base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
-                      "kernel %d has %.0f schedules to try, more than the tuner handles (%d)",
-                      subject->kernel, count, TUNE_LARGEST_SPACE);
-    return NULL;
-  }
-  space->table_size = 2 * (uint32_t)count + 3;
+  space->radius = choose_radius(space);
+  uint32_t most = (uint32_t)combinations(space, space->radius) + 2;
+  space->table_size = 2 * most + 3;
   space->table = base_new_array(arena, uint32_t, space->table_size);
-  kir_schedule *schedules = base_new_array(arena, kir_schedule, (uint32_t)count + 2);
+  kir_schedule *schedules = base_new_array(arena, kir_schedule, most);
   space->schedules = schedules;
   settle(space, found, &space->initial);
-  enumerate(space, found, schedules);
+  add_schedule(space, schedules, &space->initial);
+  listing l = {space, found, schedules, base_arena_within(arena)};
+  enumerate(&l, 0, space->radius, space->initial);
   return space;
+}
+
+void tune_space_keep(tune_space *space, const bool *kept) {
+  kir_schedule *schedules = (kir_schedule *)space->schedules;
+  uint32_t count = space->count;
+  memset(space->table, 0, space->table_size * sizeof *space->table);
+  space->count = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (i == 0 || kept[i]) add_schedule(space, schedules, &schedules[i]);
 }
 
 int64_t tune_space_find(const tune_space *space, const kir_schedule *schedule) {

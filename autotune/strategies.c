@@ -6,13 +6,14 @@
 #include "autotune/search.h"
 
 // ---- exhaustive ---------------------------------------------------------------------------------
-// Every schedule, in order.
+// Every schedule, in order. The fastest of so many are so in part by luck: the best ones are timed
+// once more, longer.
+
+enum { EXHAUSTIVE_LEVEL = 2, AGAIN = 16, AGAIN_LEVEL = 4 };
 
 typedef struct exhaustive_state {
-  uint32_t next;
+  uint32_t next, again, best[AGAIN], best_count;
 } exhaustive_state;
-
-enum { EXHAUSTIVE_LEVEL = 2 };
 
 static uint32_t exhaustive_ask(void *opaque, tune_search *search, tune_request *requests,
                                uint32_t room) {
@@ -22,15 +23,32 @@ static uint32_t exhaustive_ask(void *opaque, tune_search *search, tune_request *
     if (tune_search_knows(search, state->next, EXHAUSTIVE_LEVEL)) continue;
     requests[count++] = (tune_request){state->next, EXHAUSTIVE_LEVEL};
   }
+  if (count > 0) return count;
+  if (state->best_count == 0)
+    state->best_count = tune_search_fastest(search, EXHAUSTIVE_LEVEL, AGAIN, state->best);
+  for (; state->again < state->best_count && count < room; state->again++)
+    if (!tune_search_knows(search, state->best[state->again], AGAIN_LEVEL))
+      requests[count++] = (tune_request){state->best[state->again], AGAIN_LEVEL};
   return count;
 }
 
 // ---- random -------------------------------------------------------------------------------------
 // Schedules in a random order, each once.
 
-typedef struct random_state {
+typedef struct listed_state {
   uint32_t *order, next;
-} random_state;
+} listed_state;
+
+static uint32_t ask_listed(listed_state *state, tune_search *search, tune_request *requests,
+                           uint32_t room) {
+  uint32_t count = 0;
+  while (count < room && state->next < search->space->count) {
+    uint32_t schedule = state->order[state->next++];
+    if (!tune_search_knows(search, schedule, EXHAUSTIVE_LEVEL))
+      requests[count++] = (tune_request){schedule, EXHAUSTIVE_LEVEL};
+  }
+  return count;
+}
 
 static void shuffle(tune_search *search, uint32_t *order, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
@@ -44,18 +62,46 @@ static void shuffle(tune_search *search, uint32_t *order, uint32_t count) {
 
 static uint32_t random_ask(void *opaque, tune_search *search, tune_request *requests,
                            uint32_t room) {
-  random_state *state = opaque;
+  listed_state *state = opaque;
   if (!state->order) {
     state->order = base_new_array(search->arena, uint32_t, search->space->count);
     shuffle(search, state->order, search->space->count);
   }
-  uint32_t count = 0;
-  while (count < room && state->next < search->space->count) {
-    uint32_t schedule = state->order[state->next++];
-    if (!tune_search_knows(search, schedule, EXHAUSTIVE_LEVEL))
-      requests[count++] = (tune_request){schedule, EXHAUSTIVE_LEVEL};
-  }
-  return count;
+  return ask_listed(state, search, requests, room);
+}
+
+// ---- ranked -------------------------------------------------------------------------------------
+// Schedules in the order of the cost model, fastest first.
+
+typedef struct predicted {
+  double cost;
+  uint32_t schedule;
+} predicted;
+
+static int by_cost(const void *a, const void *b) {
+  const predicted *x = a, *y = b;
+  if (x->cost != y->cost) return x->cost < y->cost ? -1 : 1;
+  return x->schedule < y->schedule ? -1 : x->schedule > y->schedule;
+}
+
+// Numbers of all schedules; without predictions as they are.
+static uint32_t *ranked_order(tune_search *search) {
+  uint32_t count = search->space->count;
+  predicted *order = base_new_array(search->arena, predicted, count);
+  uint32_t *numbers = base_new_array(search->arena, uint32_t, count);
+  for (uint32_t i = 0; i < count; i++)
+    order[i] = (predicted){search->options->predicted ? search->options->predicted[i] : 0, i};
+  qsort(order, count, sizeof *order, by_cost);
+  for (uint32_t i = 0; i < count; i++)
+    numbers[i] = order[i].schedule;
+  return numbers;
+}
+
+static uint32_t ranked_ask(void *opaque, tune_search *search, tune_request *requests,
+                           uint32_t room) {
+  listed_state *state = opaque;
+  if (!state->order) state->order = ranked_order(search);
+  return ask_listed(state, search, requests, room);
 }
 
 // ---- halving ------------------------------------------------------------------------------------
@@ -94,25 +140,10 @@ static void enqueue(halving_state *state, uint32_t schedule) {
   if (!is_queued(state, schedule)) state->queue[state->count++] = schedule;
 }
 
-typedef struct predicted {
-  double cost;
-  uint32_t schedule;
-} predicted;
-
-static int by_cost(const void *a, const void *b) {
-  const predicted *x = a, *y = b;
-  if (x->cost != y->cost) return x->cost < y->cost ? -1 : 1;
-  return x->schedule < y->schedule ? -1 : x->schedule > y->schedule;
-}
-
 static void enqueue_predicted(halving_state *state, tune_search *search, uint32_t until) {
-  uint32_t count = search->space->count;
-  predicted *order = base_new_array(search->arena, predicted, count);
-  for (uint32_t i = 0; i < count; i++)
-    order[i] = (predicted){search->options->predicted[i], i};
-  qsort(order, count, sizeof *order, by_cost);
-  for (uint32_t i = 0; i < count && state->count < until; i++)
-    enqueue(state, order[i].schedule);
+  const uint32_t *order = ranked_order(search);
+  for (uint32_t i = 0; i < search->space->count && state->count < until; i++)
+    enqueue(state, order[i]);
 }
 
 static void begin_halving(halving_state *state, tune_search *search) {
@@ -191,7 +222,8 @@ static uint32_t halving_ask(void *opaque, tune_search *search, tune_request *req
 static const tune_strategy strategies[] = {
     {"halving", "many shortly, the best ones longer, then their neighbours", sizeof(halving_state),
      halving_ask},
-    {"random", "in a random order", sizeof(random_state), random_ask},
+    {"ranked", "as the cost model ranks them", sizeof(listed_state), ranked_ask},
+    {"random", "in a random order", sizeof(listed_state), random_ask},
     {"exhaustive", "all, for comparison", sizeof(exhaustive_state), exhaustive_ask},
 };
 

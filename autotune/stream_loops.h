@@ -1,12 +1,14 @@
-// autotune, internal: the stream loops for one vector width. streams.c includes this once for each
+// autotune, internal: the stream loops, and one of arithmetic, for one vector width. streams.c includes this once for each
 // width, with
 //   VECTOR_BYTES             the width; a line of 256 bytes is a multiple of it
 //   WIDTH(name)              `name` with the width's suffix
 //   TARGET                   attributes that let the compiler use it
 //   STORE_PAST_CACHE(p, v)   a non-temporal store
+//   MULTIPLY_ADD(a, b, c)    a * b + c of vectors of floats
 // No include guard: that is the point.
 
 typedef uint64_t WIDTH(vector) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef float WIDTH(floats) __attribute__((vector_size(VECTOR_BYTES)));
 enum { WIDTH(per_line) = STREAM_LINE / VECTOR_BYTES };
 
 typedef struct WIDTH(line) {
@@ -84,8 +86,29 @@ TARGET static uint64_t WIDTH(run)(const stream_rows *rows, stream_kind kind) {
   return prefetch ? WIDTH(by_line)(rows, false, true) : WIDTH(by_line)(rows, false, false);
 }
 
+// In chains enough that no multiply-add has to wait for the one before.
+TARGET static uint64_t WIDTH(compute)(uint64_t count) {
+  enum { CHAINS = 12 };
+  WIDTH(floats) chain[CHAINS], factor = {0}, term = {0};
+  for (int i = 0; i < CHAINS; i++) {
+    chain[i] = factor + (float)i;
+  }
+  factor += 0.5f;
+  term += 1.0f;
+  for (uint64_t done = 0; done < count; done += CHAINS) {
+    for (int i = 0; i < CHAINS; i++) {
+      chain[i] = MULTIPLY_ADD(chain[i], factor, term);
+    }
+  }
+  for (int i = 1; i < CHAINS; i++) {
+    chain[0] += chain[i];
+  }
+  return (uint64_t)chain[0][0];
+}
+
 #undef INLINE
 #undef VECTOR_BYTES
 #undef WIDTH
 #undef TARGET
 #undef STORE_PAST_CACHE
+#undef MULTIPLY_ADD

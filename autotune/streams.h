@@ -1,5 +1,5 @@
-// autotune, internal: loops that read and write streams as fast as they can and compute nothing of
-// use.
+// autotune, internal: loops that read and write streams, or multiply and add, as fast as they can,
+// and compute nothing of use.
 #ifndef FATHOM_AUTOTUNE_STREAMS_H
 #define FATHOM_AUTOTUNE_STREAMS_H
 
@@ -27,6 +27,8 @@ typedef struct stream_width {
   bool (*available)(void); // on this CPU
   // Returns something that depends on every read.
   uint64_t (*run)(const stream_rows *rows, stream_kind kind);
+  // At least `count` multiply-adds of vectors of 32-bit floats; returns something that depends on all.
+  uint64_t (*compute)(uint64_t count);
 } stream_width;
 
 // Narrowest first; NULL past the end.

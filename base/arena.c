@@ -119,6 +119,18 @@ void base_defer(base_arena *arena, void (*release)(void *object), void *object) 
   arena->deferred = deferred;
 }
 
+static void reset_inner(void *arena) {
+  base_arena_reset(arena);
+}
+
+base_arena *base_arena_within(base_arena *arena) {
+  base_arena *inner = base_new(arena, base_arena);
+  inner->allocator = arena->allocator;
+  inner->escape = arena->escape;
+  base_defer(arena, reset_inner, inner);
+  return inner;
+}
+
 void *base_grow(base_arena *arena, void *data, uint32_t count, uint32_t *capacity, size_t size) {
   if (count < *capacity) return data;
   if (*capacity > UINT32_MAX / 2) out_of_memory(arena);

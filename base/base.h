@@ -47,6 +47,9 @@ typedef struct base_arena {
 void base_arena_init(base_arena *arena, const base_allocator *allocator);
 // Runs the deferred calls, newest first, then frees every block. The arena can be used again.
 void base_arena_reset(base_arena *arena);
+// An arena for what is needed for a while: from the same allocator, with the same escape, and reset
+// with `arena` at the latest.
+base_arena *base_arena_within(base_arena *arena);
 
 // `size` zeroed bytes aligned for any object. Never NULL.
 void *base_alloc(base_arena *arena, size_t size);
@@ -189,6 +192,7 @@ typedef struct base_lock {
   const char *path;
   int fd;
   long process; // that took it
+  bool busy;    // it was not taken because others kept it
 } base_lock;
 
 // Waits for at most `seconds` (0 tries once), asking again after 1 ms at first and 32 ms at last. The

@@ -99,7 +99,7 @@ base_status base_lock_take(base_arena *arena, const char *path, const char *purp
     const int fd = try_lock(path, &verb, &error);
     if (fd >= 0) {
       write_holder(fd, purpose);
-      *lock = (base_lock){copy, fd, getpid()};
+      *lock = (base_lock){.path = copy, .fd = fd, .process = getpid()};
       return BASE_OK;
     }
     if (error != EAGAIN) {
@@ -113,6 +113,7 @@ base_status base_lock_take(base_arena *arena, const char *path, const char *purp
   }
   char holder[MOST_TEXT];
   read_holder(path, holder);
+  lock->busy = true;
   *why = base_str_format(arena, "'%s' is held by %s; waited %.3g s", path, holder, seconds);
   return BASE_IO;
 }

@@ -384,6 +384,8 @@ typedef struct fathom_tune_progress {
   const char *why;                 // of a failure, one line
   int confirming;                  // the finalists are timed side by side
   int waiting;                     // for another tuner of this device, which is named in `why`
+  double of_ceiling; // share of the machine's ceiling that the best one reaches; 0: not known yet
+  int warning;       // nothing will be remembered, because of `why`; the search goes on
 } fathom_tune_progress;
 
 typedef struct fathom_tune_options {
@@ -392,7 +394,7 @@ typedef struct fathom_tune_options {
   double seconds;       // budget; 0 means 60
   uint32_t trials;      // budget of measurements; 0: none
   uint64_t seed;        // the same seed tries the same schedules, given the same times
-  const char *strategy; // "halving" (NULL), "random" or "exhaustive"
+  const char *strategy; // "halving" (NULL), "ranked" (NULL when offline), "random" or "exhaustive"
   fathom_cache cache;
   int resume;         // go on with a search of the same graph, rows and seed that was interrupted
   int dry;            // remember nothing
@@ -405,6 +407,9 @@ typedef struct fathom_tune_options {
   int (*stop)(
       void *user); // asked between measurements: nonzero ends with the best so far; may be NULL
   void *user;
+  // For a GPU that is not here (target cuda:ARCH): the cost model ranks the schedules, the compiler
+  // says what registers the best ones take, the emulator checks the finalists. Nothing is timed.
+  int offline;
 } fathom_tune_options;
 
 enum { FATHOM_SCHEDULE_ROOM = 512 };
@@ -425,6 +430,9 @@ typedef struct fathom_tune_result {
   int stored;       // from now on compiling for this machine takes the schedule
   int contended;    // other load was noticed meanwhile: times may be off
   uint32_t resumed; // measurements of the interrupted search that were taken over
+  // How alike the cost model and the clock order the schedules that were timed: Spearman's rank
+  // correlation, at best 1. 0: nothing was timed.
+  double model_rank;
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each

@@ -205,6 +205,7 @@ typedef struct kir_team {
   size_t partial_bytes; // of the workspace: each block's sums
   uint32_t vector;      // elements of one access; 1: any strides will do
   uint32_t count;       // teams of a block
+  uint32_t held;        // registers of a thread in which rows wait
   bool warp_scalars; // each warp computes all scalars for itself: then only sums wait for the team
   size_t scalar_bytes;     // of a team, or of a warp
   size_t row_bytes;        // row values in shared memory

@@ -631,7 +631,8 @@ bool pass_lower_team(pass_lowering *lowering) {
   choose_team(lowering);
   const reading *readings = find_readings(lowering);
   if (!can_split(lowering, readings)) return false;
-  int64_t spare = spare_registers(kernel);
+  const int64_t all = spare_registers(kernel);
+  int64_t spare = all;
   place_prepared(lowering);
   stage_sources(lowering, readings);
   if (kernel->chain.used && !fit_chain(lowering, readings, &spare)) return false;
@@ -647,6 +648,7 @@ bool pass_lower_team(pass_lowering *lowering) {
     else
       place_scalar(lowering, i);
   }
+  kernel->team.held = (uint32_t)(all - spare);
   if (!place_running(lowering) || !place_partials(lowering)) return false;
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     kir_arg *arg = &kernel->args.data[i];

@@ -88,7 +88,7 @@ typedef struct cli_options {
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
   bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume,
-      dry, stale;
+      dry, stale, offline;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.

@@ -98,7 +98,11 @@ static const option table[] = {
     {"--report", "DIR", CLI_TUNE, TEXT, AT(report), 0, 0,
      "write a page about the search, DIR/tuning.html"},
     {"--strategy", "NAME", CLI_TUNE, TEXT, AT(strategy), 0, 0,
-     "halving (default): many schedules shortly, the best ones\nlonger; random; exhaustive"},
+     "halving (default): many schedules shortly, the best ones\nlonger; ranked: as the cost model "
+     "says; random; exhaustive"},
+    {"--offline", NULL, CLI_TUNE, FLAG, AT(offline), 0, 0,
+     "for a GPU that is not here, as in --target cuda:sm_90: the\ncost model ranks, nothing is "
+     "timed"},
     {"--misalign", "K", CLI_CHECK, COUNT, AT(misalign), 0, UINT32_MAX,
      "start every tensor K elements past a 64-byte boundary\n(default: 0)"},
     {"--strided", NULL, CLI_CHECK, FLAG, AT(strided), 0, 0,

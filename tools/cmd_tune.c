@@ -44,6 +44,20 @@ static double share_done(const fathom_tune_progress *p) {
   return fmin(fmax(time, p->confirming ? 0.95 : 0), 1);
 }
 
+// "best 9.48 us, 1.02 times the default, 81 % of the ceiling"
+static void show_best(const fathom_tune_progress *p) {
+  if (p->best_us <= 0) return;
+  fprintf(stderr, "best %s, %.2f times the default", time_text(p->best_us),
+          p->default_us / p->best_us);
+  if (p->of_ceiling > 0) fprintf(stderr, ", %.0f %% of the ceiling", 100 * p->of_ceiling);
+}
+
+// Of what is planned at the moment; a later step may plan more.
+static void show_counts(const fathom_tune_progress *p) {
+  fprintf(stderr, "%u tried, %u failed, %u left", p->tried, p->failed,
+          p->planned > p->tried ? p->planned - p->tried : 0);
+}
+
 static void show_bar(const fathom_tune_progress *p) {
   double share = share_done(p);
   char bar[BAR + 1];
@@ -51,19 +65,17 @@ static void show_bar(const fathom_tune_progress *p) {
     bar[i] = i < (int)(share * BAR) ? '#' : '.';
   bar[BAR] = 0;
   fprintf(stderr, "\r\033[K[%s] %3.0f s left  ", bar, fmax(p->budget - p->elapsed, 0));
-  if (p->best_us > 0)
-    fprintf(stderr, "best %s, %.2f times the default  ", time_text(p->best_us),
-            p->default_us / p->best_us);
-  fprintf(stderr, "%s%u tried, %u failed", p->confirming ? "comparing the finalists; " : "",
-          p->tried, p->failed);
+  show_best(p);
+  fputs(p->confirming ? "; comparing the finalists" : "; ", stderr);
+  if (!p->confirming) show_counts(p);
   fflush(stderr);
 }
 
 static void show_line(const fathom_tune_progress *p) {
-  fprintf(stderr, "fathom: %4.0f s, %u tried, %u failed", p->elapsed, p->tried, p->failed);
-  if (p->best_us > 0)
-    fprintf(stderr, ", best %s, %.2f times the default", time_text(p->best_us),
-            p->default_us / p->best_us);
+  fprintf(stderr, "fathom: %4.0f s, ", p->elapsed);
+  show_counts(p);
+  fputs(p->best_us > 0 ? "; " : "", stderr);
+  show_best(p);
   fputs(p->confirming ? "; comparing the finalists\n" : "\n", stderr);
 }
 
@@ -76,6 +88,11 @@ static void on_progress(void *user, const fathom_tune_progress *p) {
   display *d = user;
   if (p->waiting) {
     show_waiting(d, p);
+    return;
+  }
+  if (p->warning) {
+    fprintf(stderr, "%sfathom: warning: nothing will be remembered: %s\n",
+            d->terminal ? "\r\033[K" : "", p->why);
     return;
   }
   double often = d->terminal ? 0.1 : 5;
@@ -93,10 +110,10 @@ static const char *end_text(const char *end) {
                                        : "there was nothing better to try";
 }
 
-static void print_result(const fathom_tune_result *r) {
+static void print_result(const fathom_tune_result *r, bool offline) {
   printf("schedule  %s\n", r->schedule);
-  printf("time      %s, %.2f times as fast as the default (%s)\n", time_text(r->median_us),
-         r->default_us / r->median_us, time_text(r->default_us));
+  printf("time      %s%s, %.2f times as fast as the default (%s)\n", offline ? "by the model " : "",
+         time_text(r->median_us), r->default_us / r->median_us, time_text(r->default_us));
   if (r->of_ceiling > 0) printf("ceiling   %.1f %% of it\n", 100 * r->of_ceiling);
   printf("space     %u schedules that differ for this kernel, of %.3g combinations\n", r->schedules,
          r->raw_schedules);
@@ -104,7 +121,13 @@ static void print_result(const fathom_tune_result *r) {
          r->measurements, r->seconds, r->failures, end_text(r->end));
   if (r->resumed) printf("resumed   %u measurements of the interrupted search\n", r->resumed);
   if (r->contended) printf("caution   other programs were at work meanwhile: times may be off\n");
-  if (r->stored) printf("stored    compile, run and bench take this schedule from now on\n");
+  if (r->model_rank != 0)
+    printf("model     ranks what was timed with a correlation of %.2f (1: as the clock does)\n",
+           r->model_rank);
+  if (r->stored && offline)
+    printf("stored    as the model's word: compile takes it until a GPU has measured another\n");
+  else if (r->stored)
+    printf("stored    compile, run and bench take this schedule from now on\n");
 }
 
 // ---- the command --------------------------------------------------------------------------------
@@ -120,6 +143,7 @@ static int tune(const cli_session *session, const cli_options *options) {
   wanted.strategy = options->strategy;
   wanted.resume = options->resume;
   wanted.dry = options->dry;
+  wanted.offline = options->offline;
   wanted.report = options->report;
   wanted.progress = on_progress;
   wanted.stop = asked_to_stop;
@@ -131,7 +155,7 @@ static int tune(const cli_session *session, const cli_options *options) {
   sigaction(SIGINT, &before, NULL);
   if (d.terminal) fputs("\r\033[K", stderr);
   if (status != FATHOM_OK) return cli_library_failed();
-  print_result(&result);
+  print_result(&result, options->offline);
   return CLI_SUCCESS;
 }
 

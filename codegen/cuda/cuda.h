@@ -4,6 +4,7 @@
 
 #include "codegen/cuda/arch.h"
 #include "codegen/cuda/cuda_logits.h"
+#include "codegen/cuda/gpu.h"
 #include "codegen/cuda/nvrtc.h"
 #include "codegen/target.h"
 #include "ir/kernel.h"
@@ -48,6 +49,22 @@ const cuda_logits *cuda_form_logits(const cuda_kernel *kernel, uint32_t form);
 rt_form cuda_form_create(base_arena *arena, const cuda_kernel *kernel, uint32_t form);
 // The launcher's view, in `arena`; the images are still to be filled in.
 rt_device_program *cuda_program_create(base_arena *arena, const cuda_plan *plan);
+
+// ---- work (cuda_work.c) -------------------------------------------------------------------------
+
+// How an argument's bytes are read beyond what must move: each token's reads after the first of what
+// is its own, its reads of what all tokens share, and reads before the first token.
+typedef enum cuda_use { CUDA_USE_AGAIN, CUDA_USE_SHARED, CUDA_USE_BEFORE, CUDA_USES } cuda_use;
+double cuda_bytes_used(const kir_kernel *kernel, const kir_arg *arg, cuda_use use); // for a row
+// Bytes of the workspace that a row reads or writes: row values, and what is prepared for all rows.
+double cuda_workspace_bytes(const kir_kernel *kernel, bool read);
+// What a launch for so many rows does, where a multiprocessor holds so many blocks (at least one).
+cuda_work cuda_work_of(const kir_kernel *kernel, int64_t rows, const cuda_gpu *gpu,
+                       uint32_t blocks_per_multiprocessor);
+
+// NULL: the binary has no kernel of that name.
+const cuda_kernel_resources *cuda_find_resources(const cuda_binary *binary, const char *name);
+cuda_footprint cuda_footprint_of(const rt_form *form, const cuda_kernel_resources *resources);
 
 // ---- report (cuda_report.c) ---------------------------------------------------------------------
 

@@ -182,7 +182,8 @@ cuda_plan *cuda_plan_create(base_arena *arena, const ir_graph *graph, const cg_o
   if (engine) graph = pass_run(graph, "split-logits", &(pass_options){0}, diag);
   if (!graph) return NULL;
   plan->graph = graph;
-  plan->schedule_source = options->schedule && *options->schedule ? "given" : "default";
+  const char *source = options->schedule_source ? options->schedule_source : "given";
+  plan->schedule_source = options->schedule && *options->schedule ? source : "default";
   if (!cuda_arch_find(options->arch, &plan->arch)) {
     base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "unknown GPU architecture '%s'",
                       options->arch);

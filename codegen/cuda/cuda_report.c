@@ -7,106 +7,42 @@
 
 enum { REPORT_ROWS = 8192 }; // where the graph does not say
 
-// Waits of the whole team, one after the other, in a row: for the row, for sums to cross the team,
-// and at most one between other sweeps.
-static double barriers_per_row(const kir_kernel *kernel) {
-  double waits = 1;
-  for (uint32_t i = 0; i < kernel->sweeps.count; i++) {
-    const kir_sweep *sweep = &kernel->sweeps.data[i];
-    if (sweep->phase != KIR_BODY || sweep->scalar || kernel->team.threads <= 32) continue;
-    bool sums = false;
-    for (uint32_t j = 0; j < sweep->roots.count && sweep->lane >= 0; j++)
-      sums |= sweep->roots.data[j].accumulates & ir_axis_bit(sweep->loops[sweep->lane]);
-    waits += sums ? 2 : 1;
-  }
-  return waits;
-}
-
 // ---- bytes --------------------------------------------------------------------------------------
 
-static double bytes_of(const kir_kernel *kernel, const ir_type *type, size_t element) {
-  return kir_elements_per_row(kernel, type) * (double)element;
-}
-
-// Arguments of which bytes are read beyond what must move, and how: each token's reads after the
-// first of what is its own, its reads of what all tokens share, and reads before the first token.
-typedef enum use { USE_AGAIN, USE_SHARED, USE_BEFORE, USES } use;
-
-// The blocks of a launch that prepares share an axis, index by index.
-static double reads_before(const kir_kernel *kernel, const kir_arg *arg, const ir_type *type) {
-  int32_t shared = kernel->team.prepared_by_launch ? text_prepare_axis(kernel) : -1;
-  if (shared < 0 || ir_type_has(type, (ir_axis){(uint32_t)shared})) return arg->prepare_reads;
-  return arg->prepare_reads > 0 ? (double)kernel->axes[shared].size : 0;
-}
-
-static double bytes_used(const kir_kernel *kernel, const kir_arg *arg, use use) {
-  const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-  bool own = kir_has_row(kernel, type);
-  double times[USES] = {[USE_AGAIN] = own ? arg->reads - 1 : 0,
-                        [USE_SHARED] = own ? 0 : arg->reads,
-                        [USE_BEFORE] = reads_before(kernel, arg, type)};
-  if (arg->written || times[use] <= 0) return 0;
-  return times[use] * bytes_of(kernel, type, ir_dtype_size(type->dtype));
-}
-
-static double report_use(base_text *out, const kir_kernel *kernel, use use) {
-  static const char *const what[USES] = {
-      [USE_AGAIN] = "again for another use, for want of room to keep it",
-      [USE_SHARED] = "by every token, since all share it",
-      [USE_BEFORE] = "before the tokens",
+static double report_use(base_text *out, const kir_kernel *kernel, cuda_use use) {
+  static const char *const what[CUDA_USES] = {
+      [CUDA_USE_AGAIN] = "again for another use, for want of room to keep it",
+      [CUDA_USE_SHARED] = "by every token, since all share it",
+      [CUDA_USE_BEFORE] = "before the tokens",
   };
   double all = 0;
   for (uint32_t i = 0; i < kernel->args.count; i++) {
     const kir_arg *arg = &kernel->args.data[i];
-    double bytes = bytes_used(kernel, arg, use);
+    double bytes = cuda_bytes_used(kernel, arg, use);
     if (bytes == 0) continue;
     base_text_printf(out, "%s%%%.*s %.0f", all > 0 ? ", " : "    ",
                      BASE_FMT(ir_node_of(kernel->graph, arg->value)->name), bytes);
     all += bytes;
   }
   if (all > 0) base_text_printf(out, ": %s", what[use]);
-  if (all > 0 && use == USE_BEFORE)
+  if (all > 0 && use == CUDA_USE_BEFORE)
     base_text_printf(out, ", %s",
                      kernel->team.prepared_by_launch ? "by a launch of its own" : "by each block");
   if (all > 0) base_text_printf(out, "\n");
   return all;
 }
 
-// Row values, and what is prepared for all rows, that wait in the workspace.
-static double workspace_bytes(const kir_kernel *kernel, bool read) {
-  double bytes = 0;
-  for (uint32_t i = 0; i < kernel->graph->nodes.count; i++) {
-    const kir_value *value = &kernel->values[i];
-    bool kept = value->place == KIR_SHARED || value->place == KIR_SCRATCH;
-    if (!kept || value->residency != KIR_MEMORY) continue;
-    double times = read ? value->reads : value->place == KIR_SCRATCH;
-    bytes += times * bytes_of(kernel, &kernel->graph->nodes.data[i].type, sizeof(float));
-  }
-  return bytes;
-}
-
-// All of it comes from a cache when the cache is large enough. The result is what a token moves.
-static double report_reads(base_text *out, const kir_kernel *kernel) {
+// All of it comes from a cache when the cache is large enough.
+static void report_reads(base_text *out, const kir_kernel *kernel) {
   base_text list = {.arena = out->arena};
-  double again = report_use(&list, kernel, USE_AGAIN) + report_use(&list, kernel, USE_SHARED);
+  double again =
+      report_use(&list, kernel, CUDA_USE_AGAIN) + report_use(&list, kernel, CUDA_USE_SHARED);
   base_text_printf(out, "  read again per token: %.0f bytes\n", again);
-  report_use(&list, kernel, USE_BEFORE);
+  report_use(&list, kernel, CUDA_USE_BEFORE);
   if (list.length) base_text_append(out, list.data, list.length);
-  double written = workspace_bytes(kernel, false), read = workspace_bytes(kernel, true);
+  double written = cuda_workspace_bytes(kernel, false), read = cuda_workspace_bytes(kernel, true);
   if (written + read > 0)
     base_text_printf(out, "  workspace per token: %.0f bytes read, %.0f written\n", read, written);
-  return again + written + read;
-}
-
-// What all rows share, of the arguments.
-static double once_bytes(const kir_kernel *kernel) {
-  double bytes = 0;
-  for (uint32_t i = 0; i < kernel->args.count; i++) {
-    const kir_arg *arg = &kernel->args.data[i];
-    const ir_type *type = &ir_node_of(kernel->graph, arg->value)->type;
-    if (!kir_has_row(kernel, type)) bytes += bytes_of(kernel, type, ir_dtype_size(type->dtype));
-  }
-  return bytes;
 }
 
 // ---- occupancy and roofline ---------------------------------------------------------------------
@@ -122,29 +58,16 @@ static int64_t report_rows(const kir_kernel *kernel) {
   return open && rows < REPORT_ROWS ? REPORT_ROWS : rows;
 }
 
-static void report_roofline(base_text *out, const kir_kernel *kernel, const kir_cost *cost,
-                            double level2_bytes, const cuda_gpu *gpu,
+static void report_roofline(base_text *out, const kir_kernel *kernel, const cuda_gpu *gpu,
                             const cuda_occupancy *occupancy) {
-  const kir_team *team = &kernel->team;
-  int64_t rows = report_rows(kernel), teams = (rows + team->count - 1) / team->count;
-  int64_t at_once = (int64_t)gpu->multiprocessors * occupancy->blocks / team->split;
-  if (kernel->schedule.persistent && teams > at_once) teams = at_once > 1 ? at_once : 1;
-  cuda_work work = {.rows = rows,
-                    .dram_bytes = cost->bytes_read + cost->bytes_written,
-                    .l2_bytes = level2_bytes,
-                    .flops = cost->flops,
-                    .barriers = barriers_per_row(kernel),
-                    .once_bytes = once_bytes(kernel),
-                    .blocks = teams * team->split,
-                    .blocks_per_row = team->split,
-                    .rows_at_once = team->count};
+  cuda_work work = cuda_work_of(kernel, report_rows(kernel), gpu, occupancy->blocks);
   cuda_roofline roofline = cuda_roofline_of(gpu, occupancy->blocks, &work);
   base_text_printf(
       out,
       "  roofline: %s (%u SMs, %.0f GB/s), %lld rows by %lld blocks: at least %.1f us, "
       "bound by %s\n    ",
-      gpu->name, gpu->multiprocessors, gpu->memory_gb_s, (long long)rows, (long long)work.blocks,
-      roofline.floor, cuda_bound_name(roofline.binding));
+      gpu->name, gpu->multiprocessors, gpu->memory_gb_s, (long long)work.rows,
+      (long long)work.blocks, roofline.floor, cuda_bound_name(roofline.binding));
   for (cuda_bound i = 0; i < CUDA_BOUNDS; i++)
     if (i != CUDA_BOUND_TENSOR)
       base_text_printf(out, "%s %.1f us, ", cuda_bound_name(i), roofline.microseconds[i]);
@@ -162,12 +85,6 @@ static void report_occupancy(base_text *out, const cuda_occupancy *occupancy, co
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
-
-static const cuda_kernel_resources *find_resources(const cuda_binary *binary, const char *name) {
-  for (uint32_t i = 0; i < binary->kernel_count; i++)
-    if (base_str_equal(binary->kernels[i].name, base_str_from(name))) return &binary->kernels[i];
-  return NULL;
-}
 
 static void report_resources(base_text *out, const char *name,
                              const cuda_kernel_resources *resources) {
@@ -193,7 +110,7 @@ static void report_form(base_text *out, const cuda_plan *plan, const cuda_kernel
   rt_form form = cuda_form_create(out->arena, info, number);
   const kir_team *team = &kernel->team;
   kir_cost cost = kir_cost_per_row(kernel);
-  double bytes = cost.bytes_read + cost.bytes_written, again = 0;
+  double bytes = cost.bytes_read + cost.bytes_written;
   base_text_printf(out, "kernel: %.*s, function %s\n  schedule: ", BASE_FMT(kernel->name), name);
   kir_schedule_print(&kernel->schedule, out);
   if (logits)
@@ -208,29 +125,25 @@ static void report_form(base_text *out, const cuda_plan *plan, const cuda_kernel
     base_text_printf(out, "  read again per token: %.0f bytes\n",
                      cuda_logits_reread_per_row(logits));
   else
-    again = report_reads(out, kernel);
+    report_reads(out, kernel);
   base_text_printf(out, "  flops per token: %.0f (%.2f per byte)\n", cost.flops,
                    bytes > 0 ? cost.flops / bytes : 0);
   base_text_printf(out, "  shared memory: %zu bytes a block, workspace: %zu bytes a block\n",
                    form.shared_bytes, form.block_bytes);
-  const cuda_kernel_resources *resources = binary ? find_resources(binary, name) : NULL;
+  const cuda_kernel_resources *resources = binary ? cuda_find_resources(binary, name) : NULL;
   if (!resources) {
     base_text_printf(out, "  registers: not known\n");
     return;
   }
   report_resources(out, NULL, resources);
   report_others(out, binary, name);
-  cuda_footprint footprint = {.threads = form.threads,
-                              .registers = resources->registers,
-                              .barriers = resources->barriers,
-                              .cluster = form.cluster,
-                              .shared_bytes = resources->static_shared_bytes + form.shared_bytes};
+  cuda_footprint footprint = cuda_footprint_of(&form, resources);
   cuda_occupancy occupancy = cuda_occupancy_of(&plan->arch, &footprint);
   const cuda_gpu *gpu = cuda_gpu_find(plan->arch.name);
   report_occupancy(out, &occupancy, gpu);
   // What tensor cores do is no FP32 work: of that the report says only how it fits.
   if (!logits && gpu && occupancy.blocks && kernel->row_count)
-    report_roofline(out, kernel, &cost, again, gpu, &occupancy);
+    report_roofline(out, kernel, gpu, &occupancy);
 }
 
 base_str cuda_report(base_arena *arena, const cuda_plan *plan, const cuda_binary *binaries,

@@ -26,6 +26,8 @@ typedef struct cuda_gpu {
 // ("sm_90", "sm_90a": the GPU that stands for it). Upper and lower case are the same. NULL: not in
 // the table.
 const cuda_gpu *cuda_gpu_find(const char *name);
+// What the driver calls it: "NVIDIA H200". `gpu` is of the table.
+const char *cuda_gpu_device_name(base_arena *arena, const cuda_gpu *gpu);
 // The names of all, in the table's order, for messages; their number is the result.
 size_t cuda_gpu_names(const char *const **names);
 

@@ -29,6 +29,8 @@ static const char *const devices[GPUS] = {
 #undef GPU
 };
 
+static const char vendor[] = "NVIDIA ";
+
 // Is `word` one of the parts of `list` between its |?
 static bool is_listed(const char *list, const char *word) {
   size_t length = strlen(word);
@@ -49,7 +51,6 @@ static bool is_arch(const char *arch, const char *word) {
 }
 
 const cuda_gpu *cuda_gpu_find(const char *name) {
-  static const char vendor[] = "NVIDIA ";
   if (strncasecmp(name, vendor, sizeof vendor - 1) == 0) name += sizeof vendor - 1;
   if (*name == 0) return NULL;
   for (size_t i = 0; i < GPUS; i++)
@@ -57,6 +58,11 @@ const cuda_gpu *cuda_gpu_find(const char *name) {
   for (size_t i = 0; i < GPUS; i++)
     if (is_arch(gpus[i].arch, name)) return &gpus[i];
   return NULL;
+}
+
+const char *cuda_gpu_device_name(base_arena *arena, const cuda_gpu *gpu) {
+  const char *device = devices[gpu - gpus];
+  return base_str_format(arena, "%s%.*s", vendor, (int)strcspn(device, "|"), device).data;
 }
 
 size_t cuda_gpu_names(const char *const **out) {

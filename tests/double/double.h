@@ -9,7 +9,8 @@
 // steers the driver's double through the table that it exports under DOUBLE_CUDA_SYMBOL.
 //
 // Environment, read by cuInit: DOUBLE_ARCH (90) the compute capability, DOUBLE_VERSION (13000) the
-// driver's version, DOUBLE_DEVICES (1).
+// driver's version, DOUBLE_DEVICES (1). While the file that DOUBLE_GONE names exists there is no device;
+// launch number DOUBLE_LOSE_AFTER makes that file.
 #ifndef FATHOM_TESTS_DOUBLE_H
 #define FATHOM_TESTS_DOUBLE_H
 

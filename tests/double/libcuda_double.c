@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -211,9 +212,26 @@ static int number_from(const char *variable, int otherwise) {
   return value && value[0] ? (int)strtol(value, NULL, 10) : otherwise;
 }
 
+// A device that disappears: while the file $DOUBLE_GONE names exists there is none, and the launch number
+// $DOUBLE_LOSE_AFTER makes it, for this process and for all others.
+static bool is_gone(void) {
+  const char *path = getenv("DOUBLE_GONE");
+  return path && access(path, F_OK) == 0;
+}
+
+static void disappear(void) {
+  const char *path = getenv("DOUBLE_GONE");
+  const int after = number_from("DOUBLE_LOSE_AFTER", 0);
+  if (!path || after == 0 || state.launches < after) return;
+  FILE *file = fopen(path, "w");
+  if (file) fclose(file);
+  state.lost = CUDA_ERROR_LAUNCH_FAILED;
+}
+
 CUresult cuInit(unsigned flags) {
   BEGIN(cuInit, ANY_TIME);
   if (flags) END(CUDA_ERROR_INVALID_VALUE);
+  if (is_gone()) END(CUDA_ERROR_NO_DEVICE);
   if (!state.started) {
     const arch_facts *arch = find_arch(number_from("DOUBLE_ARCH", state.arch->arch));
     const int devices = number_from("DOUBLE_DEVICES", state.devices);
@@ -570,6 +588,8 @@ static CUresult launch(rt_cuda_entry entry, CUfunction function, const CUlaunchC
          known < sizeof record->parameters ? known : sizeof record->parameters);
   state.last = *record;
   state.launches++;
+  disappear();
+  if (state.lost) return state.lost;
   if (function->module->code == NULL) return CUDA_SUCCESS; // code of a real GPU
   return run(function, record, parameters[0]) ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }

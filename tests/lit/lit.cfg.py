@@ -3,7 +3,7 @@
 #   // RUN: %fathom opt --passes=canonicalize %s | FileCheck %s
 #
 # Substitutions: %fathom the program, %data tests/data, %examples the examples, %python an interpreter with
-# numpy, %t a temporary name of this test. Tools on the path: FileCheck, not, count.
+# numpy, %doubles the folder of libcuda-double.so and libnvrtc-double.so, %t a temporary name of this test. Tools on the path: FileCheck, not, count.
 # Features for REQUIRES and UNSUPPORTED: sanitizer.
 import os
 import sys
@@ -27,6 +27,7 @@ config.substitutions += [
     ("%data", os.path.join(config.source_dir, "tests", "data")),
     ("%examples", os.path.join(config.source_dir, "examples")),
     ("%python", sys.executable),
+    ("%doubles", os.path.join(config.binary_dir, "tests")),
 ]
 if config.sanitize:
     config.available_features.add("sanitizer")

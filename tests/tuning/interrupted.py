@@ -91,7 +91,7 @@ def kill(place, seed):
     known = 0
     for number in range(KILLS):
         process = place.tune(64, "--trials", "400", *(["--resume"] if number else []))
-        time.sleep(random.uniform(0.02, 1.2))
+        time.sleep(random.uniform(0.02, 2.5))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         done = trials(place)

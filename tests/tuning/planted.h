@@ -10,7 +10,8 @@ enum {
   PLANTED_ABORT,
   PLANTED_EATER,   // takes memory without end
   PLANTED_SLEEPER, // hangs while it is compiled
-  PLANTED_LAST = PLANTED_SLEEPER
+  PLANTED_LAST = PLANTED_SLEEPER,
+  PLANTED_RACE = 101 // by planted_cuda.c, for this value of `working`
 };
 
 #endif

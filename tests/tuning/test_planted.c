@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "autotune/measure_worker.h"
+#include "codegen/cuda/cuda.h"
 #include "passes/passes.h"
 #include "support/graph_fixture.h"
 #include "tuning/planted.h"
@@ -106,6 +107,39 @@ static void test_finalists(void **state) {
   assert_int_equal(findings[2].outcome, TUNE_WRONG);
 }
 
+// Offline, where nothing is timed, a kernel that is fast but racy must not win: the finalists run on the
+// emulator.
+static void test_race(void **state) {
+  (void)state;
+  kir_schedule schedules[2];
+  ir_graph *fused = pass_run(parse_text(text), pass_cuda_pipeline, &(pass_options){0}, &diag);
+  cuda_arch arch;
+  assert_clean(fused != NULL);
+  assert_true(cuda_arch_find("sm_90", &arch));
+  schedules[0] = cuda_default_schedule(fused, 0, &arch);
+  schedules[0].team = 64; // two warps, which wait for each other's sums
+  schedules[1] = schedules[0];
+  schedules[1].working = PLANTED_RACE;
+  tune_space offline_space = {.schedules = schedules, .count = 2};
+  tune_bench_options options = bench.options;
+  options.job = base_str_format(&arena,
+                                "target cuda:sm_90\ngraph site\nrows 64\ncheck-rows 5\nthreads 0\n"
+                                "offline 1\ntext %zu\n%s",
+                                strlen(text), text);
+  options.predicts = true;
+  options.trial_seconds = 60;
+  tune_bench offline;
+  tune_bench_open(&offline, &arena, &offline_space, &options);
+  tune_measurer measurer = tune_bench_measurer(&offline);
+  const uint32_t finalists[] = {0, 1};
+  tune_finding findings[2] = {{.tried = false}};
+  assert_clean(measurer.confirm(measurer.user, finalists, 2, 0, findings, &diag));
+  tune_bench_close(&offline);
+  if (findings[0].outcome != TUNE_PREDICTED) fail_msg("default: %s", findings[0].why);
+  print_message("the racy one: %s\n", findings[1].why ? findings[1].why : "");
+  assert_int_equal(findings[1].outcome, TUNE_WRONG);
+}
+
 static void test_no_worker(void **state) {
   (void)state;
   static const char *const nowhere[] = {"/nowhere/fathom", NULL};
@@ -124,6 +158,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_planted, setup, teardown),
       cmocka_unit_test_setup_teardown(test_finalists, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_race, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_worker, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "autotune/space.h"
+#include "codegen/cuda/cuda.h"
 #include "passes/passes.h"
 #include "support/graph_fixture.h"
 
@@ -32,9 +33,23 @@ static tune_space *space_of(const char *text, int64_t rows, uint32_t lanes) {
                           .threads = 2,
                           .lanes = lanes,
                           .initial = pass_default_schedule(fused, 0)};
-  tune_space *space = tune_space_create(&arena, &subject, &diag);
-  assert_clean(space != NULL);
-  return space;
+  return tune_space_create(&arena, &subject);
+}
+
+static tune_space *gpu_space_of(const char *text) {
+  ir_graph *graph = parse_text(text);
+  assert_clean(ir_bind_axis(graph, BASE_STR("D"), 7168, &diag));
+  ir_graph *fused = pass_run(graph, pass_cuda_pipeline, &(pass_options){0}, &diag);
+  assert_clean(fused != NULL);
+  cuda_arch *arch = base_new(&arena, cuda_arch);
+  assert_true(cuda_arch_find("sm_90", arch));
+  tune_subject subject = {.graph = fused,
+                          .machine = KIR_CUDA,
+                          .rows = 1024,
+                          .arch = arch,
+                          .gpu = cuda_gpu_find("sm_90"),
+                          .initial = cuda_default_schedule(fused, 0, arch)};
+  return tune_space_create(&arena, &subject);
 }
 
 static const tune_dimension *dimension(const tune_space *space, const char *name) {
@@ -116,12 +131,72 @@ static void test_neighbours(void **state) {
   assert_int_equal(tune_space_neighbours(space, 0, 1, (uint32_t[1]){0}), 1);
 }
 
+static uint32_t knobs_changed(const tune_space *space, const kir_schedule *schedule) {
+  uint32_t changed = 0;
+  kir_schedule copy = *schedule, initial = space->initial;
+  for (uint32_t i = 0; i < space->dimension_count; i++)
+    changed += *kir_knob_of(&copy, space->dimensions[i].knob) !=
+               *kir_knob_of(&initial, space->dimensions[i].knob);
+  return changed;
+}
+
+// A GPU has too many knobs for all combinations: what is near the default is listed.
+static void test_large(void **state) {
+  (void)state;
+  const tune_space *space = gpu_space_of(site);
+  assert_true(space->raw > 1e6);
+  assert_true(space->radius >= 2 && space->radius < space->dimension_count);
+  assert_true(space->count > 1000 && space->count <= TUNE_LARGEST_PART + 1);
+  uint32_t farthest = 0;
+  for (uint32_t i = 0; i < space->count; i++) {
+    const kir_schedule *schedule = &space->schedules[i];
+    uint32_t changed = knobs_changed(space, schedule);
+    if (changed > farthest) farthest = changed;
+    assert_int_equal(tune_space_find(space, schedule), i);
+    if (schedule->load == 0) assert_int_equal(schedule->stages, space->initial.stages);
+    if (schedule->split == 1) assert_int_equal(schedule->cluster, space->initial.cluster);
+  }
+  assert_int_equal(farthest, space->radius);
+  // Each single change is in it.
+  for (uint32_t i = 0; i < space->dimension_count; i++)
+    for (uint32_t j = 0; j < space->dimensions[i].count; j++) {
+      kir_schedule near = space->initial;
+      const kir_knob *knob = space->dimensions[i].knob;
+      *kir_knob_of(&near, knob) = space->dimensions[i].values[j];
+      bool alone = strcmp(knob->name, "stages") != 0 && strcmp(knob->name, "cluster") != 0;
+      base_diag unused;
+      base_diag_init(&unused, &arena, BASE_STR(""), BASE_STR(""));
+      if (alone && kir_schedule_check(&near, &unused) && tune_space_find(space, &near) < 0)
+        fail_msg("not in the space: %s", kir_schedule_text(&arena, &near));
+    }
+}
+
+static void test_keep(void **state) {
+  (void)state;
+  tune_space *space = space_of(site, 1024, 16);
+  uint32_t count = space->count, left = 0;
+  bool *kept = base_new_array(&arena, bool, count);
+  kir_schedule *before = base_new_array(&arena, kir_schedule, count);
+  memcpy(before, space->schedules, count * sizeof *before);
+  for (uint32_t i = 0; i < count; i++)
+    kept[i] = i % 3 == 1;
+  tune_space_keep(space, kept);
+  for (uint32_t i = 0; i < count; i++) {
+    bool stays = i == 0 || kept[i];
+    assert_int_equal(tune_space_find(space, &before[i]), stays ? (int64_t)left : -1);
+    left += stays;
+  }
+  assert_int_equal(space->count, left);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_what_matters, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_tasks, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_distinct, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_neighbours, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_large, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_keep, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
