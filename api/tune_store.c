@@ -9,18 +9,6 @@
 
 // ---- opening ------------------------------------------------------------------------------------
 
-// "B=8 D=7168", of the axes with a size.
-static const char *axes_text(base_arena *arena, const ir_graph *graph) {
-  base_text text = {.arena = arena};
-  for (uint32_t i = 0; i < graph->axes.count; i++) {
-    int64_t size = ir_axis_size(graph, (ir_axis){i});
-    if (size >= 0)
-      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
-                       BASE_FMT(graph->axes.data[i].name), (long long)size);
-  }
-  return text.length ? text.data : "";
-}
-
 // One tuner times at once on a device: two would time each other.
 static bool take_device(api_store *store) {
   api_call *call = store->call;
@@ -30,6 +18,7 @@ static bool take_device(api_store *store) {
       base_str_format(&call->arena, "tuning @%.*s", BASE_FMT(store->request.graph->name)).data;
   base_str why = {0};
   while (base_lock_take(&call->arena, path, purpose, 0.25, &store->lock, &why) != BASE_OK) {
+    store->waited = true;
     if (store->request.wait(store->request.user, why.data)) continue;
     base_error_status(&call->diag, BASE_IO, (base_loc){0}, "%.*s", BASE_FMT(why));
     return false;
@@ -77,18 +66,46 @@ static void find_seed(api_store *store) {
       record && kir_schedule_parse(record->best.schedule, &store->seed, &unused) ? 1 : 0;
 }
 
+// A search that was interrupted has left a record too, and a journal with it.
+static const tune_record *find_known(const api_store *store) {
+  tune_match match;
+  const tune_record *record = tune_database_find(store->database, &store->key, false, &match);
+  bool is_known = match == TUNE_EXACT_MATCH && strcmp(record->source, "measured") == 0 &&
+                  strcmp(record->cache, store->request.cache) == 0;
+  return is_known && !tune_journal_is_left(store->database, &store->key) ? record : NULL;
+}
+
+// False: see the call's diag.
+static bool begin_search(api_store *store) {
+  base_defer(&store->call->arena, (void (*)(void *))base_lock_release, &store->lock);
+  if (!take_device(store)) return false;
+  // The tuner that had the device may have been at the same thing.
+  if (store->request.keep && store->waited) {
+    if (!open_database(store)) return false;
+    store->known = find_known(store);
+    if (store->known) return true;
+  }
+  if (!open_journal(store)) return false;
+  find_seed(store);
+  return true;
+}
+
 api_store *api_store_open(api_call *call, const api_store_request *request) {
   api_store *store = base_new(&call->arena, api_store);
   store->call = call;
   store->request = *request;
   if (!open_database(store)) return NULL;
-  if (store->database) {
-    base_defer(&call->arena, (void (*)(void *))base_lock_release, &store->lock);
-    if (!take_device(store) || !open_journal(store)) return NULL;
-    find_seed(store);
-  }
+  if (store->database && request->keep) store->known = find_known(store);
+  if (store->database && !store->known && !begin_search(store)) return NULL;
   store->start = tune_now();
   return store;
+}
+
+bool api_store_is_shipped(const api_store *store, const tune_record *record) {
+  for (uint32_t i = 0; i < tune_database_count(store->database); i++)
+    if (tune_database_at(store->database, i) == record)
+      return tune_database_is_shipped(store->database, i);
+  return false;
 }
 
 void api_store_close(api_store *store) {
@@ -144,7 +161,7 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
   return (tune_record){
       .key = store->key,
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
-      .axes = axes_text(arena, store->request.graph),
+      .axes = api_axes_text(arena, store->request.graph),
       .source = "measured",
       .cache = store->request.cache,
       .date = date_now(arena),

@@ -13,7 +13,7 @@ typedef struct api_store_request {
   int64_t rows;
   uint32_t threads;
   uint64_t seed;
-  bool resume, dry;
+  bool resume, dry, keep;
   const char *cache; // "warm" or "cold"
   // Asked now and then while another tuner has the device; false ends the waiting.
   bool (*wait)(void *user, const char *holder);
@@ -25,7 +25,9 @@ typedef struct api_store {
   api_store_request request;
   tune_database *database; // NULL: nothing is remembered
   tune_key key;
+  const tune_record *known; // with `keep`: of a search that has ended; then nothing else is there
   base_lock lock;
+  bool waited; // for the lock
   tune_journal *journal;
   uint32_t earlier_count;
   const tune_trial *earlier; // of the search that is resumed
@@ -35,8 +37,10 @@ typedef struct api_store {
   BASE_VECTOR(tune_history_entry) history;
 } api_store;
 
-// NULL: see the call's diag.
+// NULL: see the call's diag. With `keep` look at `known` first.
 api_store *api_store_open(api_call *call, const api_store_request *request);
+// Is a record of the store's database one that comes with Fathom?
+bool api_store_is_shipped(const api_store *store, const tune_record *record);
 // How long the default schedule took in the search that is resumed; 0: there is none.
 double api_store_initial_seconds(const api_store *store, const tune_space *space);
 bool api_store_trial(api_store *store, const tune_trial *trial);

@@ -6,13 +6,11 @@
 
 #include "codegen/artefact_cache.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 struct api_records {
   base_arena arena;
@@ -23,25 +21,13 @@ struct api_records {
 
 // ---- opening ------------------------------------------------------------------------------------
 
-// share/fathom/tuned beside the library's folder, of an installation or a build.
-static const char *shipped_folder(base_arena *arena) {
-  static const char here;
-  Dl_info library;
-  if (dladdr(&here, &library) == 0 || library.dli_fname == NULL) return NULL;
-  const char *slash = strrchr(library.dli_fname, '/');
-  int length = slash != NULL ? (int)(slash - library.dli_fname) : 0;
-  const char *folder =
-      base_str_format(arena, "%.*s/../share/fathom/tuned", length, library.dli_fname).data;
-  return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
-}
-
 static bool find_options(base_arena *arena, const fathom_context *context, const cg_target *target,
                          tune_database_options *out, cg_identity *identity) {
   if (context->cache_directory[0] == 0 || !target->identify(arena, identity)) return false;
   rt_processor processor = rt_processor_read();
   *out = (tune_database_options){
       .folder = base_str_format(arena, "%s/tuned", context->cache_directory).data,
-      .shipped = shipped_folder(arena),
+      .shipped = api_share_folder(arena, "tuned"),
       .device = {.kind = "cpu",
                  .name = base_str_copy(arena, base_str_from(processor.name)).data,
                  .features = identity->machine,
@@ -185,6 +171,17 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *
   pthread_mutex_unlock(context->lock);
   *out = found;
   return count;
+}
+
+const char *api_axes_text(base_arena *arena, const ir_graph *graph) {
+  base_text text = {.arena = arena};
+  for (uint32_t i = 0; i < graph->axes.count; i++) {
+    int64_t size = ir_axis_size(graph, (ir_axis){i});
+    if (size >= 0)
+      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
+                       BASE_FMT(graph->axes.data[i].name), (long long)size);
+  }
+  return text.length ? text.data : "";
 }
 
 int64_t api_rows_of(const ir_graph *graph, int64_t size) {
