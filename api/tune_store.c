@@ -18,7 +18,6 @@ static bool take_device(api_store *store) {
       base_str_format(&call->arena, "tuning @%.*s", BASE_FMT(store->request.graph->name)).data;
   base_str why = {0};
   while (base_lock_take(&call->arena, path, purpose, 0.25, &store->lock, &why) != BASE_OK) {
-    store->waited = true;
     if (store->request.wait(store->request.user, why.data)) continue;
     base_error_status(&call->diag, BASE_IO, (base_loc){0}, "%.*s", BASE_FMT(why));
     return false;
@@ -79,8 +78,8 @@ static const tune_record *find_known(const api_store *store) {
 static bool begin_search(api_store *store) {
   base_defer(&store->call->arena, (void (*)(void *))base_lock_release, &store->lock);
   if (!take_device(store)) return false;
-  // The tuner that had the device may have been at the same thing.
-  if (store->request.keep && store->waited) {
+  // A tuner that had the device until now may have been at the same thing.
+  if (store->request.keep) {
     if (!open_database(store)) return false;
     store->known = find_known(store);
     if (store->known) return true;

@@ -27,7 +27,6 @@ typedef struct api_store {
   tune_key key;
   const tune_record *known; // with `keep`: of a search that has ended; then nothing else is there
   base_lock lock;
-  bool waited; // for the lock
   tune_journal *journal;
   uint32_t earlier_count;
   const tune_trial *earlier; // of the search that is resumed

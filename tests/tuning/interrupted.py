@@ -6,7 +6,8 @@
   interrupted.py --program FATHOM many    eight tuners and readers of one database: no record is lost, and one
                                           tuner times at a time
   interrupted.py --program FATHOM suite   Ctrl-C in the second search of three: the best so far stays, the next run
-                                          goes on there, and the third has nothing left to do
+                                          goes on there, and the third has nothing left to do. Two at once share
+                                          the work
 """
 
 import argparse
@@ -181,6 +182,12 @@ def suite(place, _):
     again = finish(start("--again", "--trials", "2"))
     if states(again) != ["tuned"] * 3 or '"measurements": 2' not in again:
         sys.exit(f"again: {again}")
+    os.mkdir(os.path.join(place.folder, "other"))
+    other = Place(place.program, os.path.join(place.folder, "other"))
+    words = ["tune", "--suite", path, "--threads", "1", "--json", "--budget", "5s", "--trials", "3"]
+    both = [states(finish(process)) for process in [other.start(*words), other.start(*words)]]
+    if any(sorted(pair) != ["known", "tuned"] for pair in zip(*both)):
+        sys.exit(f"two at once: {both}")
     print(f"interrupted twice, {known} trials taken over, known in the end")
 
 
