@@ -1,6 +1,6 @@
 // api: libfathom's public face, the only layer that sees all others.
 //
-// Sections: errors, calls, structs with a size, objects, graphs, targets, devices, compiling,
+// Sections: errors, calls, structs with a size, objects, places, graphs, targets, devices, compiling,
 // running, tensors.
 //
 // A public call that allocates runs its work through api_call_run: a temporary arena, a diagnostic
@@ -69,6 +69,7 @@ enum {
   API_FIRST(fathom_tune_progress, waiting),
   API_FIRST(fathom_tune_options, user),
   API_FIRST(fathom_tune_result, resumed),
+  API_FIRST(fathom_suite_entry, rows),
   API_FIRST(fathom_records_options, json),
   API_FIRST(fathom_records_merged, kept),
   API_FIRST(fathom_records_prune_options, dry),
@@ -117,6 +118,14 @@ void api_records_close(fathom_context *context);
 
 // The context's own pool.
 fathom_status api_context_pool(fathom_context *context, rt_executor *out);
+
+// ---- places (places.c) --------------------------------------------------------------------------
+
+// The folder that the library is in, relative to where the process was started if the library was
+// found so. NULL: not known.
+const char *api_library_folder(base_arena *arena);
+// share/fathom/NAME of the tree that the library is in; NULL: there is none that can be read.
+const char *api_share_folder(base_arena *arena, const char *name);
 
 // ---- graphs -------------------------------------------------------------------------------------
 

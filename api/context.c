@@ -32,6 +32,8 @@ GROWN(fathom_executor, stream);
 GROWN(fathom_check_options, traffic);
 GROWN(fathom_bench_options, cache);
 GROWN(fathom_bench_result, batch);
+GROWN(fathom_tune_options, keep);
+GROWN(fathom_tune_result, source);
 
 #define TEXT_OF(number) #number
 #define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)

@@ -1,5 +1,4 @@
 // tune: the search for the fastest schedule, from a graph to what is found.
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,18 +43,12 @@ static bool is_program(const char *path) {
 
 // fathom beside this library: ../bin of an installation or a build, or its own folder.
 static const char *find_worker(api_call *call, const fathom_tune_options *options) {
+  static const char *const places[] = {"../bin/fathom", "fathom"};
   if (options->worker != NULL) return options->worker;
-  Dl_info library;
-  static const char here; // any address in the library
-  if (dladdr(&here, &library) != 0 && library.dli_fname != NULL) {
-    const char *slash = strrchr(library.dli_fname, '/');
-    int length = slash != NULL ? (int)(slash - library.dli_fname) : 1;
-    const char *folder = slash != NULL ? library.dli_fname : ".";
-    static const char *const places[] = {"/../bin/fathom", "/fathom"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-      const char *path = base_str_format(&call->arena, "%.*s%s", length, folder, places[i]).data;
-      if (is_program(path)) return path;
-    }
+  const char *folder = api_library_folder(&call->arena);
+  for (size_t i = 0; folder != NULL && i < sizeof places / sizeof *places; i++) {
+    const char *path = base_str_format(&call->arena, "%s/%s", folder, places[i]).data;
+    if (is_program(path)) return path;
   }
   base_error_status(&call->diag, BASE_UNSUPPORTED, (base_loc){0},
                     "the fathom program, in which candidates run, is not beside the library");
@@ -156,11 +149,14 @@ static void report_warning(void *user, const char *why) {
 
 // ---- tuning -------------------------------------------------------------------------------------
 
-static void copy_schedule(api_call *call, const kir_schedule *schedule,
-                          char to[FATHOM_SCHEDULE_ROOM]) {
-  const char *text = kir_schedule_text(&call->arena, schedule);
+static void copy_text(const char *text, char to[FATHOM_SCHEDULE_ROOM]) {
   size_t length = strlen(text);
   memcpy(to, text, length < FATHOM_SCHEDULE_ROOM ? length + 1 : 0);
+}
+
+static void copy_schedule(api_call *call, const kir_schedule *schedule,
+                          char to[FATHOM_SCHEDULE_ROOM]) {
+  copy_text(kir_schedule_text(&call->arena, schedule), to);
 }
 
 static bool calibrate(tune_frame *frame, tune_calibration *out) {
@@ -221,6 +217,26 @@ static void take_result(tune_frame *frame, const tune_space *space,
   result->failures = found->failures;
   result->end = ends[found->end];
   result->seconds = tune_now() - frame->begun;
+  result->source = "search";
+}
+
+// What a search that ended before has found.
+static void take_known(tune_frame *frame) {
+  fathom_tune_result *result = &frame->result;
+  const tune_space *space = tune_space_create(&frame->call->arena, &frame->subject);
+  const tune_record *known = frame->store->known;
+  copy_text(known->best.schedule, result->schedule);
+  copy_text(known->initial.schedule, result->default_schedule);
+  result->median_us = known->best.median_us;
+  result->default_us = known->initial.median_us;
+  result->spread = known->best.spread;
+  result->of_ceiling = known->of_ceiling;
+  result->raw_schedules = space->raw;
+  result->schedules = space->count;
+  result->end = "known";
+  result->stored = 1;
+  result->contended = known->contended;
+  result->source = api_store_is_shipped(frame->store, known) ? "shipped" : "records";
 }
 
 static bool record_trial(void *user, const tune_trial *trial) {
@@ -381,11 +397,17 @@ static fathom_status tune_body(api_call *call, void *opaque) {
                               .dry = options->dry != 0,
                               .by_model = options->offline != 0,
                               .cache = is_cold(frame) ? "cold" : "warm",
+                              .keep = options->keep != 0,
                               .wait = report_waiting,
                               .warn = report_warning,
                               .user = frame};
   frame->store = api_store_open(call, &wanted);
   if (frame->store == NULL) return FATHOM_IO;
+  if (frame->store->known != NULL) {
+    take_known(frame);
+    api_store_close(frame->store);
+    return FATHOM_OK;
+  }
   const char *const arguments[] = {worker, "tune-worker", NULL};
   const char *target =
       frame->request.kind == API_CPU

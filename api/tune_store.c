@@ -9,18 +9,6 @@
 
 // ---- opening ------------------------------------------------------------------------------------
 
-// "B=8 D=7168", of the axes with a size.
-static const char *axes_text(base_arena *arena, const ir_graph *graph) {
-  base_text text = {.arena = arena};
-  for (uint32_t i = 0; i < graph->axes.count; i++) {
-    int64_t size = ir_axis_size(graph, (ir_axis){i});
-    if (size >= 0)
-      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
-                       BASE_FMT(graph->axes.data[i].name), (long long)size);
-  }
-  return text.length ? text.data : "";
-}
-
 // The disk does not take it: the search is worth its time all the same.
 static void go_without(api_store *store, const char *why) {
   if (store->unstored) return;
@@ -102,19 +90,48 @@ static void find_seed(api_store *store) {
       record && kir_schedule_parse(record->best.schedule, &store->seed, &unused) ? 1 : 0;
 }
 
+// A search that was interrupted has left a record too, and a journal with it.
+static const tune_record *find_known(const api_store *store) {
+  tune_match match;
+  const tune_record *record = tune_database_find(store->database, &store->key, false, &match);
+  const char *source = store->request.by_model ? "model" : "measured";
+  bool is_known = match == TUNE_EXACT_MATCH && strcmp(record->source, source) == 0 &&
+                  strcmp(record->cache, store->request.cache) == 0;
+  return is_known && !tune_journal_is_left(store->database, &store->key) ? record : NULL;
+}
+
+// False: see the call's diag.
+static bool begin_search(api_store *store) {
+  base_defer(&store->call->arena, (void (*)(void *))base_lock_release, &store->lock);
+  if (!store->request.by_model && !take_device(store)) return false;
+  // A tuner that had the device until now may have been at the same thing.
+  if (store->database && store->request.keep) {
+    if (!open_database(store)) return false;
+    if (!store->database) return true;
+    store->known = find_known(store);
+    if (store->known) return true;
+  }
+  if (store->database && !open_journal(store)) return false;
+  if (store->database) find_seed(store);
+  return true;
+}
+
 api_store *api_store_open(api_call *call, const api_store_request *request) {
   api_store *store = base_new(&call->arena, api_store);
   store->call = call;
   store->request = *request;
   if (!open_database(store)) return NULL;
-  if (store->database) {
-    base_defer(&call->arena, (void (*)(void *))base_lock_release, &store->lock);
-    if (!store->request.by_model && !take_device(store)) return NULL;
-    if (store->database && !open_journal(store)) return NULL;
-    if (store->database) find_seed(store);
-  }
+  if (store->database && request->keep) store->known = find_known(store);
+  if (store->database && !store->known && !begin_search(store)) return NULL;
   store->start = tune_now();
   return store;
+}
+
+bool api_store_is_shipped(const api_store *store, const tune_record *record) {
+  for (uint32_t i = 0; i < tune_database_count(store->database); i++)
+    if (tune_database_at(store->database, i) == record)
+      return tune_database_is_shipped(store->database, i);
+  return false;
 }
 
 void api_store_close(api_store *store) {
@@ -198,7 +215,7 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
   return (tune_record){
       .key = store->key,
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
-      .axes = axes_text(arena, store->request.graph),
+      .axes = api_axes_text(arena, store->request.graph),
       .source = store->request.by_model ? "model" : "measured",
       .cache = store->request.cache,
       .date = date_now(arena),

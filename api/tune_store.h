@@ -13,7 +13,7 @@ typedef struct api_store_request {
   const tune_subject *subject;
   const api_request *compile;
   uint64_t seed;
-  bool resume, dry;
+  bool resume, dry, keep;
   bool by_model;     // nothing is timed: that takes no device, and leaves a record of the model
   const char *cache; // "warm" or "cold"
   // Asked now and then while another tuner has the device; false ends the waiting.
@@ -29,6 +29,7 @@ typedef struct api_store {
   tune_database *database; // NULL: nothing is remembered
   const char *unstored;    // why not, where that was wanted; else NULL
   tune_key key;
+  const tune_record *known; // with `keep`: of a search that has ended; then nothing else is there
   base_lock lock;
   tune_journal *journal;
   uint32_t earlier_count;
@@ -39,8 +40,11 @@ typedef struct api_store {
   BASE_VECTOR(tune_history_entry) history;
 } api_store;
 
-// NULL: see the call's diag. A folder that cannot be written is no reason: then nothing is remembered.
+// NULL: see the call's diag. With `keep` look at `known` first. A folder that cannot be written is no
+// reason: then nothing is remembered.
 api_store *api_store_open(api_call *call, const api_store_request *request);
+// Is a record of the store's database one that comes with Fathom?
+bool api_store_is_shipped(const api_store *store, const tune_record *record);
 // The machine's figures as they are kept beside its records; false: they are to be measured.
 bool api_store_calibration(const api_store *store, tune_calibration *out);
 // Keeps them. `contended`: other load was noticed meanwhile.

@@ -8,13 +8,11 @@
 #include "codegen/cuda/gpu.h"
 #include "runtime/cuda/driver.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 // Of one device.
 struct api_records {
@@ -26,18 +24,6 @@ struct api_records {
 };
 
 // ---- opening ------------------------------------------------------------------------------------
-
-// share/fathom/tuned beside the library's folder, of an installation or a build.
-static const char *shipped_folder(base_arena *arena) {
-  static const char here;
-  Dl_info library;
-  if (dladdr(&here, &library) == 0 || library.dli_fname == NULL) return NULL;
-  const char *slash = strrchr(library.dli_fname, '/');
-  int length = slash != NULL ? (int)(slash - library.dli_fname) : 0;
-  const char *folder =
-      base_str_format(arena, "%.*s/../share/fathom/tuned", length, library.dli_fname).data;
-  return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
-}
 
 static bool is_gpu(const api_request *request) {
   return request != NULL && api_targets[request->kind].gpu;
@@ -96,7 +82,7 @@ static bool find_place(base_arena *arena, const fathom_context *context, const a
   *out = (api_place){0};
   if (context->cache_directory[0] == 0) return false;
   out->options.folder = base_str_format(arena, "%s/tuned", context->cache_directory).data;
-  out->options.shipped = shipped_folder(arena);
+  out->options.shipped = api_share_folder(arena, "tuned");
   return is_gpu(request) ? find_gpu(arena, request, out) : find_cpu(arena, out);
 }
 
@@ -259,6 +245,17 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const api_request
   pthread_mutex_unlock(context->lock);
   *out = found;
   return count;
+}
+
+const char *api_axes_text(base_arena *arena, const ir_graph *graph) {
+  base_text text = {.arena = arena};
+  for (uint32_t i = 0; i < graph->axes.count; i++) {
+    int64_t size = ir_axis_size(graph, (ir_axis){i});
+    if (size >= 0)
+      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
+                       BASE_FMT(graph->axes.data[i].name), (long long)size);
+  }
+  return text.length ? text.data : "";
 }
 
 int64_t api_rows_of(const ir_graph *graph, int64_t size) {

@@ -34,6 +34,8 @@ typedef struct api_tuned {
 
 // Of two ascending numbers of rows, is the second the nearer one, by ratio?
 bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows);
+// "B=8 D=7168", of the axes with a size.
+const char *api_axes_text(base_arena *arena, const ir_graph *graph);
 // Rows that a run has when every dynamic axis is `size` long.
 int64_t api_rows_of(const ir_graph *graph, int64_t size);
 // Where the request has no schedule of its own: the one that was tuned for about as many rows, if any.

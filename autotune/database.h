@@ -124,6 +124,8 @@ typedef struct tune_journal tune_journal;
 tune_journal *tune_journal_open(tune_database *database, const tune_key *key, uint64_t seed,
                                 bool resume, uint32_t *count, const tune_trial **trials,
                                 base_diag *diag);
+// Is there one, of whatever seed: did a search of this key not end, or does it still run?
+bool tune_journal_is_left(const tune_database *database, const tune_key *key);
 base_status tune_journal_append(tune_journal *journal, const tune_trial *trial, base_diag *diag);
 // Closes it; `done`: its trials are in the database, so the file goes. The arena closes it too.
 void tune_journal_close(tune_journal *journal, bool done);

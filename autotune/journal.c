@@ -237,6 +237,10 @@ tune_journal *tune_journal_open(tune_database *database, const tune_key *key, ui
   return journal;
 }
 
+bool tune_journal_is_left(const tune_database *database, const tune_key *key) {
+  return tune_database_exists(path_of(database, key));
+}
+
 base_status tune_journal_append(tune_journal *journal, const tune_trial *trial, base_diag *diag) {
   base_arena *scratch = tune_database_scratch(journal->database);
   const char *problem = tune_trial_problem(scratch, trial, journal->target);

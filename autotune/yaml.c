@@ -262,6 +262,13 @@ static bool expected(const tune_yaml *node, const char *what, base_diag *diag) {
   return false;
 }
 
+static const char *list_names(base_arena *arena, const char *const *names, uint32_t count) {
+  base_text list = {.arena = arena};
+  for (uint32_t i = 0; i < count; i++)
+    base_text_printf(&list, "%s%s", i ? ", " : "", names[i]);
+  return list.data;
+}
+
 static bool is_among(base_str name, const char *const *names, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     if (base_str_equal(name, base_str_from(names[i]))) return true;
@@ -278,7 +285,10 @@ bool tune_yaml_is_mapping(const tune_yaml *node, const char *const *names, uint3
     ok = false;
     base_error(diag, item->key_loc, "unknown name '%s'", item->key.data);
     const char *nearest = base_nearest(item->key, names, count);
-    if (nearest) base_hint(diag, "did you mean '%s'?", nearest);
+    if (nearest)
+      base_hint(diag, "did you mean '%s'?", nearest);
+    else
+      base_hint(diag, "the names are %s", list_names(diag->arena, names, count));
   }
   return ok;
 }

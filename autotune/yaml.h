@@ -47,7 +47,7 @@ const tune_yaml *tune_yaml_find(const tune_yaml *mapping, const char *name);
 // The following are false, with an error at the node that says what was expected and what was found,
 // when the node does not have the type.
 
-// A mapping with no other names than these.
+// A mapping with no other names than these, at least one.
 bool tune_yaml_is_mapping(const tune_yaml *node, const char *const *names, uint32_t count,
                           base_diag *diag);
 bool tune_yaml_is_list(const tune_yaml *node, base_diag *diag);

@@ -1,4 +1,5 @@
-# Installation: the program, both shared objects, the one header, a CMake package and a pkg-config file.
+# Installation: the program, both shared objects, the one header, suites of kernels to tune, a CMake package and a
+# pkg-config file.
 include(CMakePackageConfigHelpers)
 
 if(TARGET fathom)
@@ -18,6 +19,15 @@ if(TARGET fathom)
   configure_file(cmake/fathom.pc.in ${PROJECT_BINARY_DIR}/fathom.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/fathom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
+
+# Beside the library, in a build as in an installation (api/places.c).
+file(GLOB suite_files CONFIGURE_DEPENDS autotune/suites/*)
+foreach(file IN LISTS suite_files)
+  get_filename_component(name ${file} NAME)
+  configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/suites/${name} COPYONLY)
+endforeach()
+install(FILES ${suite_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/suites)
+
 if(TARGET fathom-cpu)
   install(TARGETS fathom-cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

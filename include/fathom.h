@@ -410,6 +410,8 @@ typedef struct fathom_tune_options {
   // For a GPU that is not here (target cuda:ARCH): the cost model ranks the schedules, the compiler
   // says what registers the best ones take, the emulator checks the finalists. Nothing is timed.
   int offline;
+  int keep; // where an earlier search for the very same rows has ended, and compilations here take what
+            // it found, that is the result and nothing is measured
 } fathom_tune_options;
 
 enum { FATHOM_SCHEDULE_ROOM = 512 };
@@ -425,14 +427,18 @@ typedef struct fathom_tune_result {
   double raw_schedules; // all combinations of the values in the table of knobs
   uint32_t schedules;   // those that make different code for this kernel
   uint32_t measurements, failures;
-  const char *end;  // what ended the search: done, seconds, trials or stopped; a constant
-  double seconds;   // that it took
-  int stored;       // from now on compiling for this machine takes the schedule
-  int contended;    // other load was noticed meanwhile: times may be off
+  const char
+      *end;       // what ended the search: done, seconds, trials or stopped; or known, with `keep`:
+                  // there was none; a constant
+  double seconds; // that it took
+  int stored;     // from now on compiling for this machine takes the schedule
+  int contended;  // other load was noticed meanwhile: times may be off
   uint32_t resumed; // measurements of the interrupted search that were taken over
   // How alike the cost model and the clock order the schedules that were timed: Spearman's rank
   // correlation, at best 1. 0: nothing was timed.
   double model_rank;
+  const char
+      *source; // of the schedule: search; records, the user's own, or shipped ones; a constant
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each
@@ -450,6 +456,34 @@ FATHOM_API fathom_status fathom_tune(fathom_context *context, const fathom_graph
 // The other end: what the program `worker` does with its standard input (0) and output (1), when it is
 // started with the argument tune-worker. Returns when the input ends.
 FATHOM_API fathom_status fathom_tune_worker(int in, int out);
+
+// ---- suites -------------------------------------------------------------------------------------
+
+// The kernels of a model that are tuned in one go: a YAML file (docs/tuning.md, "Suites"). To tune one,
+// call fathom_tune for each entry's graph and each of its rows, as dynamic_size; with `keep` and
+// `resume` it can be interrupted and started again.
+typedef struct fathom_suite fathom_suite;
+
+// Valid as long as the suite.
+typedef struct fathom_suite_entry {
+  size_t size;
+  const char *name;    // no two entries have the same: letters, digits, '_', '.' and '-'
+  fathom_graph *graph; // the suite's own; its axes are bound
+  const char *axes;    // their sizes, and dtypes that were exchanged: "B=8 D=7168, bf16 as f16"
+  uint32_t row_count;  // at least 1
+  const int64_t *rows;
+} fathom_suite_entry;
+
+// `suite`: the name of one that comes with Fathom, or a path, which has a '/' or ends in .yaml. All errors
+// of the text are reported in one go, each with line, column and caret. Whether the graphs can be tuned
+// is not looked at. Entries belong to one thread at a time.
+FATHOM_API fathom_status fathom_suite_open(fathom_context *context, const char *suite,
+                                           fathom_suite **out);
+FATHOM_API void fathom_suite_destroy(fathom_suite *suite);
+FATHOM_API uint32_t fathom_suite_count(const fathom_suite *suite);
+// FATHOM_INVALID past the end. `entry->size` must be set.
+FATHOM_API fathom_status fathom_suite_get(const fathom_suite *suite, uint32_t index,
+                                          fathom_suite_entry *entry);
 
 // ---- records of tuning --------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 // tools: the fathom program. It sees fathom.h and the C library, nothing else of the tree, so it is
 // also the proof that the public header is enough.
 //
-// Sections: commands, options, messages, memory, sessions, result files, tensors.
+// Sections: commands, options, messages, memory, sessions, result files, JSON, tensors.
 //
 // One process runs one command. So what is allocated here lives until exit, running out of memory
 // ends the process, and every function that fails has already said why on stderr and returns the
@@ -83,12 +83,12 @@ typedef struct cli_options {
   const cli_command *command;
   const char *file; // the command's operand: FILE, of which "-" is standard input; or GRAPH
   const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report,
-      *records, *before;
+      *records, *before, *suite;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
   bool help, list, print_after_all, verify_each, time_passes, raw, strided, json, sanitize, resume,
-      dry, stale, offline;
+      dry, stale, offline, again;
 } cli_options;
 
 // Parses what follows the command's name. CLI_SUCCESS, or CLI_USAGE after a message.
@@ -157,6 +157,13 @@ int cli_output_failed(const cli_output *output);
 // Opens `output` and writes `text`.
 int cli_output_text(cli_output *output, const fathom_text *text);
 int cli_output_commit(void);
+
+// ---- JSON ---------------------------------------------------------------------------------------
+
+// On stdout; the last two are a member of an object, with a comma before it.
+void cli_json_string(const char *text);
+void cli_json_text(const char *key, const char *text);
+void cli_json_number(const char *key, double number); // null unless it is finite
 
 // ---- tensors ------------------------------------------------------------------------------------
 

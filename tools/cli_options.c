@@ -81,22 +81,31 @@ static const option table[] = {
      "write bf16 results as bits, '<u2' (default: as '<f4')"},
     {"--seeds", "K", CLI_CHECK, COUNT, AT(seeds), 1, UINT32_MAX,
      "sets of random inputs (default: 3)"},
+    {"--suite", "SUITE", CLI_TUNE, TEXT, AT(suite), 0, 0,
+     "tune the kernels of a suite, and no FILE: kimi-k3,\n"
+     "kimi-linear, or the path of one (docs/tuning.md)"},
+    {"--again", NULL, CLI_TUNE, FLAG, AT(again), 0, 0,
+     "of a suite: search also where the result is known"},
     {"--size", "N", CLI_CHECK, EXTENT, AT(size), 0, INT64_MAX,
      "the size of every dynamic axis (default: 67)"},
     {"--size", "N", CLI_BENCH | CLI_TUNE, COUNT, AT(size), 1, INT64_MAX,
      "the size of every dynamic axis (default: 1024)"},
     {"--target", "TARGET", CLI_TUNE, TEXT, AT(target), 0, 0, "what to tune for (default: cpu)"},
     {"--budget", "TIME", CLI_TUNE, SECONDS, AT(budget), 0, 0,
-     "how long to search, as 90s or 2m (default: 60s)"},
+     "how long to search, as 90s or 2m (default: 60s); of a suite\nfor each kernel and number of "
+     "rows"},
     {"--trials", "K", CLI_TUNE, COUNT, AT(trials), 1, UINT32_MAX,
-     "at most so many measurements (default: no limit)"},
+     "at most so many measurements (default: no limit); of a suite\nfor each kernel and number of "
+     "rows"},
     {"--seed", "N", CLI_TUNE, COUNT, AT(seed), 0, INT64_MAX,
      "another one tries other schedules (default: 0)"},
     {"--resume", NULL, CLI_TUNE, FLAG, AT(resume), 0, 0,
-     "go on with an interrupted search of the same seed"},
+     "go on with an interrupted search of the same seed; a suite\ndoes so without being asked, but "
+     "for --again"},
     {"--dry", NULL, CLI_TUNE, FLAG, AT(dry), 0, 0, "remember nothing"},
     {"--report", "DIR", CLI_TUNE, TEXT, AT(report), 0, 0,
-     "write a page about the search, DIR/tuning.html"},
+     "write a page about the search, DIR/tuning.html; of a suite\nDIR/KERNEL-ROWS/tuning.html for "
+     "each"},
     {"--strategy", "NAME", CLI_TUNE, TEXT, AT(strategy), 0, 0,
      "halving (default): many schedules shortly, the best ones\nlonger; ranked: as the cost model "
      "says; random; exhaustive"},
@@ -116,7 +125,7 @@ static const option table[] = {
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,
      "cuda-emu: kernels with AddressSanitizer, whose runtime the\nprogram must have: "
      "LD_PRELOAD=$(g++ -print-file-name=libasan.so)"},
-    {"--json", NULL, CLI_BENCH | CLI_CACHE_LIST | CLI_CACHE_SHOW, FLAG, AT(json), 0, 0,
+    {"--json", NULL, CLI_BENCH | CLI_TUNE | CLI_CACHE_LIST | CLI_CACHE_SHOW, FLAG, AT(json), 0, 0,
      "print one JSON object on a line"},
     {"--file", "FILE", CLI_CACHE_LIST | CLI_CACHE_SHOW, TEXT, AT(records), 0, 0,
      "look into this file of records only (default: all those in\nthe cache folder, and those that "

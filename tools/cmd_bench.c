@@ -1,6 +1,5 @@
 // fathom bench: the speed of a kernel beside the machine's ceiling, measured in the same run.
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,36 +67,9 @@ static int parse_cache(const char *name, fathom_cache *out) {
 
 // ---- output -------------------------------------------------------------------------------------
 
-static void print_json_string(const char *text) {
-  putchar('"');
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '"' || c == '\\')
-      printf("\\%c", c);
-    else if (c < 0x20)
-      printf("\\u%04x", c);
-    else
-      putchar(c);
-  }
-  putchar('"');
-}
-
-static void print_json_text(const char *key, const char *text) {
-  printf(", \"%s\": ", key);
-  print_json_string(text);
-}
-
-static void print_json_number(const char *key, double number) {
-  // JSON has no NaN and no infinity.
-  if (isfinite(number))
-    printf(", \"%s\": %.6g", key, number);
-  else
-    printf(", \"%s\": null", key);
-}
-
 static void print_json_axis(const char *name, int64_t size, bool first) {
   printf("%s", first ? "" : ", ");
-  print_json_string(name);
+  cli_json_string(name);
   printf(": %" PRId64, size);
 }
 
@@ -105,30 +77,30 @@ static void print_json(const measurement *measured) {
   const fathom_executable_info *info = &measured->info;
   const fathom_bench_result *result = &measured->result;
   printf("{\"graph\": ");
-  print_json_string(info->graph);
-  print_json_text("kernel", info->kernel ? info->kernel : "");
-  print_json_text("target", info->target);
+  cli_json_string(info->graph);
+  cli_json_text("kernel", info->kernel ? info->kernel : "");
+  cli_json_text("target", info->target);
   if (*info->device) {
-    print_json_text("device", info->device);
-    print_json_text("arch", info->arch);
+    cli_json_text("device", info->device);
+    cli_json_text("arch", info->arch);
   }
   printf(", \"axes\": {");
   visit_axes(measured, print_json_axis);
   printf("}");
-  print_json_text("schedule", result->schedule);
-  print_json_text("schedule_source", result->schedule_source);
-  print_json_number("median_us", result->median_us);
-  print_json_number("spread", result->spread);
+  cli_json_text("schedule", result->schedule);
+  cli_json_text("schedule_source", result->schedule_source);
+  cli_json_number("median_us", result->median_us);
+  cli_json_number("spread", result->spread);
   printf(", \"bytes\": %" PRIu64, result->bytes);
-  print_json_number("gb_s", result->gb_s);
-  print_json_number("ceiling_gb_s", result->ceiling_gb_s);
-  print_json_number("of_ceiling", result->of_ceiling);
-  print_json_number("minimum_us", result->minimum_us);
-  print_json_number("compile_us", info->compile_us);
-  print_json_text("cache", cache_name(result->cache));
-  print_json_text("timing", result->batch ? "device events" : "host clock");
+  cli_json_number("gb_s", result->gb_s);
+  cli_json_number("ceiling_gb_s", result->ceiling_gb_s);
+  cli_json_number("of_ceiling", result->of_ceiling);
+  cli_json_number("minimum_us", result->minimum_us);
+  cli_json_number("compile_us", info->compile_us);
+  cli_json_text("cache", cache_name(result->cache));
+  cli_json_text("timing", result->batch ? "device events" : "host clock");
   if (result->batch) {
-    print_json_number("launch_us", result->launch_us);
+    cli_json_number("launch_us", result->launch_us);
     printf(", \"batch\": %u", result->batch);
   }
   printf(", \"from_cache\": %s, \"kernels\": %u, \"runs\": %u", info->from_cache ? "true" : "false",

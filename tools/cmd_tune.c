@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "tune.h"
 
 // ---- interrupts ---------------------------------------------------------------------------------
 
@@ -15,6 +15,21 @@ static volatile sig_atomic_t interrupted;
 static void on_interrupt(int signal_number) {
   interrupted = 1;
   signal(signal_number, SIG_DFL);
+}
+
+static struct sigaction action_before;
+
+void tune_catch_interrupts(void) {
+  struct sigaction action = {.sa_handler = on_interrupt};
+  sigaction(SIGINT, &action, &action_before);
+}
+
+void tune_release_interrupts(void) {
+  sigaction(SIGINT, &action_before, NULL);
+}
+
+bool tune_is_interrupted(void) {
+  return interrupted != 0;
 }
 
 static int asked_to_stop(void *user) {
@@ -32,7 +47,7 @@ typedef struct display {
 
 enum { BAR = 20 };
 
-static const char *time_text(double microseconds) {
+const char *tune_time_text(double microseconds) {
   return microseconds >= 1e4   ? cli_format("%.1f ms", microseconds / 1e3)
          : microseconds >= 100 ? cli_format("%.0f us", microseconds)
                                : cli_format("%.2f us", microseconds);
@@ -47,7 +62,7 @@ static double share_done(const fathom_tune_progress *p) {
 // "best 9.48 us, 1.02 times the default, 81 % of the ceiling"
 static void show_best(const fathom_tune_progress *p) {
   if (p->best_us <= 0) return;
-  fprintf(stderr, "best %s, %.2f times the default", time_text(p->best_us),
+  fprintf(stderr, "best %s, %.2f times the default", tune_time_text(p->best_us),
           p->default_us / p->best_us);
   if (p->of_ceiling > 0) fprintf(stderr, ", %.0f %% of the ceiling", 100 * p->of_ceiling);
 }
@@ -113,7 +128,7 @@ static const char *end_text(const char *end) {
 static void print_result(const fathom_tune_result *r, bool offline) {
   printf("schedule  %s\n", r->schedule);
   printf("time      %s%s, %.2f times as fast as the default (%s)\n", offline ? "by the model " : "",
-         time_text(r->median_us), r->default_us / r->median_us, time_text(r->default_us));
+         tune_time_text(r->median_us), r->default_us / r->median_us, tune_time_text(r->default_us));
   if (r->of_ceiling > 0) printf("ceiling   %.1f %% of it\n", 100 * r->of_ceiling);
   printf("space     %u schedules that differ for this kernel, of %.3g combinations\n", r->schedules,
          r->raw_schedules);
@@ -130,36 +145,78 @@ static void print_result(const fathom_tune_result *r, bool offline) {
     printf("stored    compile, run and bench take this schedule from now on\n");
 }
 
+void tune_print_json(const fathom_tune_result *r) {
+  cli_json_text("schedule", r->schedule);
+  cli_json_text("default_schedule", r->default_schedule);
+  cli_json_text("source", r->source);
+  cli_json_number("median_us", r->median_us);
+  cli_json_number("default_us", r->default_us);
+  cli_json_number("spread", r->spread);
+  cli_json_number("of_ceiling", r->of_ceiling > 0 ? r->of_ceiling : NAN);
+  printf(", \"schedules\": %u, \"measurements\": %u, \"failures\": %u, \"resumed\": %u",
+         r->schedules, r->measurements, r->failures, r->resumed);
+  cli_json_number("seconds", r->seconds);
+  cli_json_number("model_rank", r->model_rank != 0 ? r->model_rank : NAN);
+  cli_json_text("end", r->end);
+  printf(", \"contended\": %s, \"stored\": %s", r->contended ? "true" : "false",
+         r->stored ? "true" : "false");
+}
+
+static void print_json(const fathom_graph *graph, const fathom_tune_result *r) {
+  printf("{\"graph\": ");
+  cli_json_string(fathom_graph_name(graph));
+  tune_print_json(r);
+  printf("}\n");
+}
+
 // ---- the command --------------------------------------------------------------------------------
 
-static int tune(const cli_session *session, const cli_options *options) {
+fathom_status tune_search(const tune_job *job, const cli_options *options,
+                          fathom_tune_result *result) {
   display d = {.terminal = isatty(STDERR_FILENO)};
   fathom_tune_options wanted = FATHOM_INIT(wanted);
-  fathom_tune_result result = FATHOM_INIT(result);
-  wanted.dynamic_size = options->size;
+  wanted.dynamic_size = job->size;
   wanted.seconds = options->budget;
   wanted.trials = (uint32_t)options->trials;
   wanted.seed = (uint64_t)options->seed;
   wanted.strategy = options->strategy;
-  wanted.resume = options->resume;
+  wanted.resume = job->resume;
+  wanted.keep = job->keep;
   wanted.dry = options->dry;
   wanted.offline = options->offline;
-  wanted.report = options->report;
+  wanted.report = job->report;
   wanted.progress = on_progress;
   wanted.stop = asked_to_stop;
   wanted.user = &d;
   fathom_compile_options compile = cli_compile_options(options);
-  struct sigaction action = {.sa_handler = on_interrupt}, before;
-  sigaction(SIGINT, &action, &before);
-  fathom_status status = fathom_tune(session->context, session->graph, &compile, &wanted, &result);
-  sigaction(SIGINT, &before, NULL);
+  fathom_status status = fathom_tune(job->context, job->graph, &compile, &wanted, result);
   if (d.terminal) fputs("\r\033[K", stderr);
+  return status;
+}
+
+static int tune(const cli_session *session, const cli_options *options) {
+  tune_job job = {.context = session->context,
+                  .graph = session->graph,
+                  .size = options->size,
+                  .report = options->report,
+                  .resume = options->resume};
+  fathom_tune_result result = FATHOM_INIT(result);
+  tune_catch_interrupts();
+  fathom_status status = tune_search(&job, options, &result);
+  tune_release_interrupts();
   if (status != FATHOM_OK) return cli_library_failed();
-  print_result(&result, options->offline);
+  if (options->json)
+    print_json(session->graph, &result);
+  else
+    print_result(&result, options->offline);
   return CLI_SUCCESS;
 }
 
 static int run(const cli_options *options) {
+  if (options->suite) return tune_suite(options);
+  if (!options->file)
+    return cli_misuse(&cli_tune, "tune needs %s; or a --suite", cli_graph_file.what);
+  if (options->again) return cli_misuse(&cli_tune, "--again is for a --suite");
   cli_session session;
   int status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) status = tune(&session, options);
@@ -167,16 +224,28 @@ static int run(const cli_options *options) {
   return status;
 }
 
+static const cli_operand file_or_suite = {"FILE", false, ""};
+
 const cli_command cli_tune = {
     .name = "tune",
     .bit = CLI_TUNE,
-    .operand = &cli_graph_file,
+    .operand = &file_or_suite,
     .summary = "find the fastest schedule on this machine",
-    .about = "Tries schedules of a graph: each is compiled, checked against the reference and "
-             "timed beside\n"
-             "the default schedule in another process, so that one that fails costs nothing else. "
-             "The best\n"
-             "ones are timed once more side by side. Ctrl-C ends the search with the best so far.",
-    .example = "  $ fathom tune k3_site.fir --set D=7168 --size 1024 --budget 60s\n",
+    .about =
+        "Tries schedules of a graph: each is compiled, checked against the reference and timed "
+        "beside\n"
+        "the default schedule in another process, so that one that fails costs nothing else. The "
+        "best\n"
+        "ones are timed once more side by side. Ctrl-C ends the search with the best so far.\n"
+        "\n"
+        "With --suite instead of a FILE it does so for each kernel of a model and each number of "
+        "rows,\n"
+        "with --budget and --trials for each of these searches. What is known from an earlier one "
+        "is\n"
+        "kept, and an interrupted one goes on, so the same command line ends what Ctrl-C "
+        "interrupted.\n"
+        "At the end stands a table of all; the status is 1 if a search failed.",
+    .example = "  $ fathom tune k3_site.fir --set D=7168 --size 1024 --budget 60s\n"
+               "  $ fathom tune --suite kimi-k3 --budget 30s\n",
     .run = run,
 };

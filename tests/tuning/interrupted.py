@@ -5,11 +5,15 @@
                                           read, no finished trial is done again, and in the end there is a winner
   interrupted.py --program FATHOM many    eight tuners and readers of one database: no record is lost, and one
                                           tuner times at a time
+  interrupted.py --program FATHOM suite   Ctrl-C in the second search of three: the best so far stays, the next run
+                                          goes on there, and the third has nothing left to do. Two at once share
+                                          the work
 """
 
 import argparse
 import collections
 import glob
+import json
 import os
 import random
 import re
@@ -136,14 +140,65 @@ def many(place, _):
     print(f"{TUNERS} tuners, {reads} readers: all records there, one worker at a time")
 
 
+def suite(place, _):
+    path = os.path.join(place.folder, "mix.yaml")
+    with open(path, "w") as file:
+        file.write("schema: 1\nrows: [16, 32, 64]\nkernels:\n- {name: mix, file: mix.fir}\n")
+
+    def start(*words):
+        return place.start("tune", "--suite", path, "--threads", "1", "--json", "--budget", "12s", *words)
+
+    def states(out):
+        return [search["state"] for search in json.loads(out)["searches"]]
+
+    first = finish(start("--trials", "8", "--dry"))
+    if states(first) != ["tuned"] * 3 or place.files("*"):
+        sys.exit(f"dry: {first}")
+    process = start()
+    # The first search is ended by hand too, without a trace of the others.
+    for number, interrupted in ((1, ["interrupted"] + ["not reached"] * 2), (2, ["tuned", "interrupted", "not reached"])):
+        if number > 1:
+            finish(place.tune(16, "--trials", "8", budget="10s"))
+            process = start()
+        while f"[{number}/3]" not in process.stderr.readline():
+            pass
+        until = time.time() + 60
+        while len(trials(place)) < 4 and time.time() < until:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        found = states(finish(process))
+        if [("tuned" if state == "known" else state) for state in found] != interrupted:
+            sys.exit(f"after Ctrl-C in search {number}: {found}")
+    known = len(trials(place))
+    last = json.loads(finish(start("--trials", "12")))["searches"]
+    if [search["state"] for search in last] != ["known", "tuned", "tuned"]:
+        sys.exit(f"the second run: {last}")
+    if last[1]["resumed"] != known or known == 0 or last[2]["resumed"]:
+        sys.exit(f"{known} trials were there, {last[1]['resumed']} were taken over")
+    if "(tuned)" not in place.bench(32).stdout or place.files("*journal*"):
+        sys.exit("the winner is not used, or a journal is left")
+    if states(finish(start())) != ["known"] * 3:
+        sys.exit("something was searched a third time")
+    again = finish(start("--again", "--trials", "2"))
+    if states(again) != ["tuned"] * 3 or '"measurements": 2' not in again:
+        sys.exit(f"again: {again}")
+    os.mkdir(os.path.join(place.folder, "other"))
+    other = Place(place.program, os.path.join(place.folder, "other"))
+    words = ["tune", "--suite", path, "--threads", "1", "--json", "--budget", "5s", "--trials", "3"]
+    both = [states(finish(process)) for process in [other.start(*words), other.start(*words)]]
+    if any(sorted(pair) != ["known", "tuned"] for pair in zip(*both)):
+        sys.exit(f"two at once: {both}")
+    print(f"interrupted twice, {known} trials taken over, known in the end")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("what", choices=["kill", "many"])
+    parser.add_argument("what", choices=["kill", "many", "suite"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        {"kill": kill, "many": many}[options.what](Place(options.program, folder), options.seed)
+        {"kill": kill, "many": many, "suite": suite}[options.what](Place(options.program, folder), options.seed)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ if(TARGET fathom-cpu)
                "FATHOM_LIBRARY_DIR=${CMAKE_CURRENT_BINARY_DIR}/planted-cpu")
 endif()
 
-# Tuners that are killed, and eight at once. Sanitizers slow them down beyond their time-outs.
+# Tuners that are killed, eight at once, and a suite that is interrupted. Sanitizers slow them down beyond their time-outs.
 if(TARGET fathom-cpu AND TARGET fathom-program AND NOT FATHOM_SANITIZE)
-  foreach(what kill many)
+  foreach(what kill many suite)
     fathom_test(tuning-${what} ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/interrupted.py
                 --program $<TARGET_FILE:fathom-program> ${what})
   endforeach()
