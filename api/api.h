@@ -249,6 +249,8 @@ enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
 fathom_status api_run(const fathom_executable *executable, const fathom_arg *args,
                       uint32_t arg_count, void *workspace, size_t workspace_bytes,
                       const fathom_executor *executor, rt_traffic *traffic);
+// What runs that are timed on a target find in the caches: as wanted, or the target's default.
+fathom_status api_cache_choose(api_kind kind, fathom_cache wanted, fathom_cache *out);
 // The alignment that a run asks of the workspace.
 size_t api_workspace_alignment(const fathom_executable *executable);
 

@@ -42,6 +42,20 @@ const char *api_record_difference(base_arena *arena, const tune_key *own, const 
   return text.length > 0 ? text.data : "";
 }
 
+// From runs that found the caches otherwise: of two such records the newer one is taken.
+static const char *newer_than(const api_record_file *file, const tune_record *record) {
+  uint32_t count = file->database != NULL ? tune_database_count(file->database) : 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const tune_record *other = tune_database_at(file->database, i);
+    tune_key_distance distance = tune_key_compared(&other->key, &record->key);
+    if (distance.useless || distance.near > 0 || distance.seed > 0 || distance.either == 0)
+      continue;
+    if (strcmp(other->source, "measured") == 0 && strcmp(other->date, record->date) > 0)
+      return other->key.cache;
+  }
+  return "";
+}
+
 const char *api_record_flaw(base_arena *arena, const api_record_set *set,
                             const api_record_file *file, const tune_record *record, bool full) {
   if (!set->compiles) return "no cpu target here";
@@ -49,7 +63,9 @@ const char *api_record_flaw(base_arena *arena, const api_record_set *set,
   const char *difference = api_record_difference(arena, &set->own, &record->key, full);
   if (difference[0] != 0) return difference;
   if (strcmp(record->source, "measured") != 0) return "not measured";
-  return file->found ? "" : "file of another name";
+  if (!file->found) return "file of another name";
+  const char *caches = newer_than(file, record);
+  return caches[0] != 0 ? base_str_format(arena, "a newer one, with %s caches", caches).data : "";
 }
 
 // 0: not known.
@@ -98,7 +114,7 @@ static void append_shown(base_text *out, const char *text) {
 
 // ---- tables -------------------------------------------------------------------------------------
 
-enum { COLUMNS = 9 };
+enum { COLUMNS = 10 };
 
 // A line of cells; NULL ends one that is shorter.
 typedef struct table_row {
@@ -187,6 +203,7 @@ static table_row list_row(base_arena *arena, const api_record_set *set, const ap
       time_text(arena, record->best.median_us),
       speed_up_text(arena, record),
       ceiling_text(arena, record),
+      record->key.cache,
       base_str_format(arena, "%.10s", record->date).data,
       flaw[0] ? base_str_format(arena, "no: %s", flaw).data : "yes",
   }};
@@ -194,8 +211,8 @@ static table_row list_row(base_arena *arena, const api_record_set *set, const ap
 
 static void append_records(base_text *out, const api_record_set *set, const api_record_file *file,
                            const char *graph) {
-  static const table_row head = {
-      {"graph", "axes", "target", "threads", "best", "speed-up", "ceiling", "date", "usable"}};
+  static const table_row head = {{"graph", "axes", "target", "threads", "best", "speed-up",
+                                  "ceiling", "caches", "date", "usable"}};
   uint32_t count = records_of(file), shown = 1;
   table_row *rows = base_new_array(out->arena, table_row, count + 1);
   rows[0] = head;
@@ -203,7 +220,7 @@ static void append_records(base_text *out, const api_record_set *set, const api_
     const tune_record *record = tune_database_at(file->database, i);
     if (api_record_is_of(record, graph)) rows[shown++] = list_row(out->arena, set, file, record);
   }
-  if (shown > 1) append_table(out, rows, shown, "lllrrrrll");
+  if (shown > 1) append_table(out, rows, shown, "lllrrrrlll");
 }
 
 static void append_emptiness(base_text *out, const api_record_set *set) {
@@ -303,8 +320,8 @@ static void append_result(base_text *out, const tune_record *record) {
   append_line(out, "ceiling", ceiling_text(out->arena, record));
   append_line(out, "tried", tried_text(out->arena, record));
   append_line(out, "source",
-              base_str_format(out->arena, "%s, %s caches, seed %llu", record->source, record->cache,
-                              (unsigned long long)record->seed)
+              base_str_format(out->arena, "%s, %s caches, seed %llu", record->source,
+                              record->key.cache, (unsigned long long)record->seed)
                   .data);
   append_line(out, "date", record->date);
   if (record->contended) append_line(out, "caution", "other programs were at work meanwhile");
@@ -434,7 +451,6 @@ static void json_details(base_text *out, const tune_record *record) {
   json_trial(out, "best", &record->best);
   json_trial(out, "default", &record->initial);
   json_text(out, "source", record->source);
-  json_text(out, "cache", record->cache);
   json_name(out, "seed");
   base_text_printf(out, "%llu", (unsigned long long)record->seed);
   json_bool(out, "contended", record->contended);
@@ -458,6 +474,7 @@ static void json_record(base_text *out, const api_record_set *set, const api_rec
   json_known(out, "median_us", record->best.median_us);
   json_known(out, "speed_up", speed_up_of(record));
   json_known(out, "of_ceiling", record->of_ceiling);
+  json_text(out, "cache", record->key.cache);
   json_text(out, "date", record->date);
   json_bool(out, "usable", flaw[0] == 0);
   json_text(out, "why_not", flaw);

@@ -34,6 +34,7 @@ fathom_status api_timer_work(api_timer *timer, const fathom_executable *executab
 fathom_status api_timer_status(const tune_work *work);
 uint64_t api_timer_read_bytes(const api_timer *timer);
 uint64_t api_timer_written_bytes(const api_timer *timer);
+uint64_t api_timer_cold_bytes(const api_timer *timer); // as tune_measure_interleaved takes it
 const rt_executor *api_timer_executor(const api_timer *timer);
 
 #endif

@@ -56,6 +56,7 @@ static bool open_database(api_store *store) {
   if (!store->database) return false;
   store->key = api_tuned_key(call, store->request.graph, identity.compiler, store->request.threads);
   store->key.rows = store->request.rows;
+  store->key.cache = store->request.cache;
   return true;
 }
 
@@ -146,7 +147,6 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
       .axes = axes_text(arena, store->request.graph),
       .source = "measured",
-      .cache = store->request.cache,
       .date = date_now(arena),
       .seed = store->request.seed,
       .contended = outcome->contended,
@@ -187,7 +187,7 @@ static bool write_page(const api_store *store, const api_store_outcome *outcome,
       .target = "cpu",
       .rows = store->request.rows,
       .threads = store->request.threads,
-      .cache = record->cache,
+      .cache = store->request.cache,
       .date = record->date,
       .contended = record->contended,
       .bytes = (uint64_t)((cost.bytes_read + cost.bytes_written) * rows),

@@ -217,7 +217,7 @@ static void measure_ceiling(worker *w, const char *arguments) {
   tune_comparison measured;
   base_status status = tune_measure_interleaved(
       w->candidates[number].work, api_timer_executor(w->timer), api_timer_read_bytes(w->timer),
-      api_timer_written_bytes(w->timer), seconds, &measured);
+      api_timer_written_bytes(w->timer), api_timer_cold_bytes(w->timer), seconds, &measured);
   if (status != BASE_OK || api_timer_status(&w->candidates[number].work) != FATHOM_OK) {
     answer(w, "error", base_status_text(status));
     return;

@@ -64,6 +64,7 @@ tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compil
       .threads = threads,
       .layout = "dense",
       .alignment = RT_ALIGNMENT,
+      .cache = "", // whoever runs a kernel does not say what it will find there
       .generator = cg_generator_id(),
       .compiler = compiler,
       .driver = "",
@@ -137,19 +138,23 @@ static bool is_usable(const tune_record *record, const tune_key *key) {
   return !distance.useless && distance.seed == 0 && strcmp(record->source, "measured") == 0;
 }
 
-// Ascending; of two for the same rows the first one, which is the user's.
-static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record) {
-  uint32_t at = count;
+// Ascending; of several for the same rows the user's, and of those the newest, whatever it found in
+// the caches.
+static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record, bool shipped) {
+  uint32_t at = 0;
+  api_tuned own = {.rows = record->key.rows, .shipped = shipped};
   size_t bytes = strlen(record->best.schedule) + 1;
-  for (uint32_t i = 0; i < count; i++)
-    if (found[i].rows == record->key.rows) return count;
-  if (bytes > sizeof found[at].schedule) return count;
-  while (at > 0 && found[at - 1].rows > record->key.rows) {
-    found[at] = found[at - 1];
-    at--;
+  if (bytes > sizeof own.schedule) return count;
+  memcpy(own.schedule, record->best.schedule, bytes);
+  snprintf(own.date, sizeof own.date, "%s", record->date);
+  while (at < count && found[at].rows < own.rows)
+    at++;
+  if (at < count && found[at].rows == own.rows) {
+    if (shipped == found[at].shipped && strcmp(own.date, found[at].date) > 0) found[at] = own;
+    return count;
   }
-  found[at].rows = record->key.rows;
-  memcpy(found[at].schedule, record->best.schedule, bytes);
+  memmove(&found[at + 1], &found[at], (count - at) * sizeof *found);
+  found[at] = own;
   return count + 1;
 }
 
@@ -180,7 +185,8 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *
   if (context->records == records) // nobody has read them anew meanwhile
     for (uint32_t i = 0; i < all; i++) {
       const tune_record *record = tune_database_at(records->database, i);
-      if (is_usable(record, &key)) count = insert(found, count, record);
+      if (is_usable(record, &key))
+        count = insert(found, count, record, tune_database_is_shipped(records->database, i));
     }
   pthread_mutex_unlock(context->lock);
   *out = found;

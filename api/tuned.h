@@ -12,14 +12,16 @@ enum { API_TIMING_VERSION = 1 };
 // compiler).
 bool api_tuned_options(api_call *call, const cg_target *target, tune_database_options *out,
                        cg_identity *identity);
-// The key of a graph whose axes are bound, but for its rows. Without a graph (NULL) what is the same in
-// the keys of all.
+// The key of a graph whose axes are bound, but for its rows and the state of the caches. Without a
+// graph (NULL) what is the same in the keys of all.
 tune_key api_tuned_key(api_call *call, const ir_graph *graph, const char *compiler,
                        uint32_t threads);
 
 // A schedule that was found best for so many rows.
 typedef struct api_tuned {
   int64_t rows;
+  bool shipped;  // with Fathom
+  char date[24]; // of the record
   char schedule[FATHOM_SCHEDULE_ROOM];
 } api_tuned;
 

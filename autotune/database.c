@@ -263,6 +263,7 @@ static bool is_better(const candidate *a, const candidate *b) {
   if (is_model(a) != is_model(b)) return is_model(b);
   if (a->distance.ratio != b->distance.ratio) return a->distance.ratio < b->distance.ratio;
   if (a->distance.seed != b->distance.seed) return a->distance.seed < b->distance.seed;
+  if (a->distance.either != b->distance.either) return a->distance.either < b->distance.either;
   if (a->shipped != b->shipped) return b->shipped;
   return strcmp(a->record->date, b->record->date) > 0;
 }
@@ -284,9 +285,7 @@ const tune_record *tune_database_find(const tune_database *database, const tune_
   else if (best.distance.seed)
     *match = TUNE_SEED_MATCH;
   else
-    *match = best.distance.ratio == 1 && tune_key_compare(&best.record->key, key) == 0
-                 ? TUNE_EXACT_MATCH
-                 : TUNE_NEAREST_MATCH;
+    *match = best.distance.near == 0 ? TUNE_EXACT_MATCH : TUNE_NEAREST_MATCH;
   return best.record;
 }
 

@@ -19,7 +19,9 @@
 
 #include "autotune/record.h"
 
-enum { TUNE_SCHEMA = 1 }; // of the files; another number is refused with what to do
+// Of the files. Those of schema 1, whose records have `cache` outside the key, are read too, and
+// written anew as what is now; another number is refused with what to do.
+enum { TUNE_SCHEMA = 2, TUNE_OLDEST_SCHEMA = 1 };
 
 // ---- opening ------------------------------------------------------------------------------------
 
@@ -50,14 +52,15 @@ const tune_device *tune_database_device(const tune_database *database);
 
 typedef enum tune_match {
   TUNE_NO_MATCH,
-  TUNE_EXACT_MATCH,   // measured for this very key
+  TUNE_EXACT_MATCH,   // measured for this very key, but for EITHER parts
   TUNE_NEAREST_MATCH, // for another number of rows
   TUNE_SEED_MATCH,    // by another generator, compiler, ...: only to begin a search with
 } tune_match;
 
 // The best record for a key. Those that can be used as they are come before those that need `seeds`
 // (a SEED part of their key differs); among them measured ones before those of the model, then the
-// one with the nearest rows, the user's before a shipped one, and the newest. NULL: there is none.
+// one with the nearest rows, with the same EITHER parts (a key that leaves them empty gets any), the
+// user's before a shipped one, and the newest. NULL: there is none.
 // `match` may be NULL.
 const tune_record *tune_database_find(const tune_database *database, const tune_key *key,
                                       bool seeds, tune_match *match);

@@ -13,6 +13,7 @@
 
 #define EXACT TUNE_EXACT
 #define NEAREST TUNE_NEAREST
+#define EITHER TUNE_EITHER
 #define SEED TUNE_SEED
 const tune_key_part tune_key_parts[TUNE_KEY_PARTS] = {
 #define KEY_TEXT(name, rule, summary) {#name, summary, rule, true, offsetof(tune_key, name)},
@@ -23,6 +24,7 @@ const tune_key_part tune_key_parts[TUNE_KEY_PARTS] = {
 };
 #undef EXACT
 #undef NEAREST
+#undef EITHER
 #undef SEED
 
 const char **tune_key_text(tune_key *key, const tune_key_part *part) {
@@ -99,6 +101,10 @@ tune_key_distance tune_key_compared(const tune_key *key, const tune_key *asked) 
       return distance;
     case TUNE_NEAREST:
       distance.ratio *= ratio_of(key, asked, part);
+      distance.near++;
+      break;
+    case TUNE_EITHER:
+      distance.either++;
       break;
     case TUNE_SEED:
       distance.seed++;
@@ -268,10 +274,10 @@ static const char *best_problem(const tune_record *record) {
 const char *tune_record_facts_problem(base_arena *arena, const tune_record *record) {
   const char *problem = key_problem(arena, &record->key);
   if (problem) return problem;
-  if (!record->graph_name || !record->axes || !record->source || !record->cache || !record->date)
+  if (!record->graph_name || !record->axes || !record->source || !record->date)
     return "a part is missing";
   if (!is_one_of(record->source, "measured", "model")) return "source is 'measured' or 'model'";
-  if (!is_one_of(record->cache, "warm", "cold")) return "cache is 'warm' or 'cold'";
+  if (!is_one_of(record->key.cache, "warm", "cold")) return "cache is 'warm' or 'cold'";
   if (!is_date(record->date)) return "its date is not of the form 2026-11-30T20:00:00Z";
   if (!is_amount(record->of_ceiling)) return "of_ceiling is no share";
   return best_problem(record);
@@ -292,7 +298,6 @@ tune_record tune_record_copy(base_arena *arena, const tune_record *record) {
   copy.graph_name = copy_text(arena, record->graph_name);
   copy.axes = copy_text(arena, record->axes);
   copy.source = copy_text(arena, record->source);
-  copy.cache = copy_text(arena, record->cache);
   copy.date = copy_text(arena, record->date);
   copy.best = tune_trial_copy(arena, &record->best, copy.key.target);
   copy.initial = tune_trial_copy(arena, &record->initial, copy.key.target);

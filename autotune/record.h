@@ -32,7 +32,12 @@ typedef struct tune_key {
 #undef KEY_NUMBER
 } tune_key;
 
-typedef enum tune_rule { TUNE_EXACT, TUNE_NEAREST, TUNE_SEED } tune_rule; // see key.def
+typedef enum tune_rule {
+  TUNE_EXACT,
+  TUNE_NEAREST,
+  TUNE_EITHER,
+  TUNE_SEED
+} tune_rule; // see key.def
 
 typedef struct tune_key_part {
   const char *name, *summary;
@@ -64,9 +69,9 @@ void tune_key_print(const tune_key *key, base_text *out);
 
 // How a record's key differs from the one that is asked for.
 typedef struct tune_key_distance {
-  bool useless;  // an EXACT part differs
-  double ratio;  // of the NEAREST parts, larger by smaller, multiplied: 1 when all are equal
-  uint32_t seed; // SEED parts that differ
+  bool useless; // an EXACT part differs
+  double ratio; // of the NEAREST parts, larger by smaller, multiplied: 1 when all are equal
+  uint32_t near, either, seed; // parts of that rule that differ
 } tune_key_distance;
 
 tune_key_distance tune_key_compared(const tune_key *key, const tune_key *asked);
@@ -105,7 +110,6 @@ typedef struct tune_record {
   const char *graph_name; // for people: not part of the key
   const char *axes;       // for people: "B=8 D=7168 N=9"
   const char *source;     // "measured" or "model": the latter is never used as if it were measured
-  const char *cache;      // "warm" or "cold": what timed runs found in the caches
   const char *date;       // UTC, "2026-11-30T20:00:00Z"
   uint64_t seed;          // of the search
   bool contended;         // other load was noticed while it was timed

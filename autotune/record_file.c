@@ -28,6 +28,7 @@ typedef struct file_reader {
   base_arena *arena, *scratch;
   base_diag *diag;
   tune_file file;
+  int64_t schema;
 } file_reader;
 
 // ---- parts of a mapping -------------------------------------------------------------------------
@@ -118,17 +119,24 @@ void tune_key_write(tune_yaml_writer *writer, const tune_key *key) {
   tune_yaml_put_end(writer);
 }
 
-bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+// The parts but `without`.
+static bool read_parts(const tune_yaml *node, uint32_t without, tune_key *key, base_diag *diag) {
   const char *names[TUNE_KEY_PARTS];
+  uint32_t count = 0;
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++)
-    names[i] = tune_key_parts[i].name;
-  bool ok = tune_yaml_is_mapping(node, names, TUNE_KEY_PARTS, diag);
+    if (i != without) names[count++] = tune_key_parts[i].name;
+  bool ok = tune_yaml_is_mapping(node, names, count, diag);
   for (uint32_t i = 0; i < TUNE_KEY_PARTS && node->kind == TUNE_YAML_MAPPING; i++) {
     const tune_key_part *part = &tune_key_parts[i];
+    if (i == without) continue;
     ok &= part->is_text ? need_string(node, part->name, tune_key_text(key, part), diag)
                         : need_count(node, part->name, tune_key_number(key, part), diag);
   }
   return ok;
+}
+
+bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+  return read_parts(node, TUNE_KEY_PARTS, key, diag);
 }
 
 // ---- trials -------------------------------------------------------------------------------------
@@ -191,7 +199,6 @@ static void write_record(tune_yaml_writer *writer, const tune_record *record) {
   put_text(writer, "name", record->graph_name);
   put_text(writer, "axes", record->axes);
   put_text(writer, "source", record->source);
-  put_text(writer, "cache", record->cache);
   put_text(writer, "date", record->date);
   tune_yaml_put_string(writer, "seed");
   tune_yaml_put_natural(writer, record->seed);
@@ -227,7 +234,6 @@ static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *di
   bool ok = need_string(node, "name", &record->graph_name, diag);
   ok &= need_string(node, "axes", &record->axes, diag);
   ok &= need_string(node, "source", &record->source, diag);
-  ok &= need_string(node, "cache", &record->cache, diag);
   ok &= need_string(node, "date", &record->date, diag);
   const tune_yaml *seed = need(node, "seed", diag), *contended = need(node, "contended", diag);
   const tune_yaml *share = need(node, "of_ceiling", diag);
@@ -240,14 +246,16 @@ static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *di
 // A copy. False: why not is in diag.
 static bool read_record(file_reader *r, const tune_yaml *node, tune_record *record,
                         base_diag *diag) {
-  static const char *const names[] = {"key",        "name", "axes",    "source",
-                                      "cache",      "date", "seed",    "contended",
-                                      "of_ceiling", "best", "initial", "timings"};
-  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  static const char *const names[] = {"key",  "name",    "axes",      "source",
+                                      "date", "seed",    "contended", "of_ceiling",
+                                      "best", "initial", "timings",   "cache"};
+  const bool old = r->schema == TUNE_OLDEST_SCHEMA; // it has the last name
+  if (!tune_yaml_is_mapping(node, names, COUNT(names) - !old, diag)) return false;
   tune_record read = {0};
   const tune_yaml *key = need(node, "key", diag);
-  bool ok = key && tune_key_read(key, &read.key, diag);
+  bool ok = key && read_parts(key, old ? TUNE_KEY_cache : TUNE_KEY_PARTS, &read.key, diag);
   const bool has_target = ok;
+  if (old) ok &= need_string(node, "cache", &read.key.cache, diag);
   ok &= read_facts(node, &read, diag);
   const tune_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
   const tune_yaml *timings = need(node, "timings", diag);
@@ -325,15 +333,14 @@ static bool take_header(file_reader *r, const tune_yaml *root) {
   r->file.state = TUNE_FILE_DAMAGED;
   bool ok = tune_yaml_is_mapping(root, names, COUNT(names), r->diag);
   if (root->kind != TUNE_YAML_MAPPING) return false;
-  int64_t schema;
-  if (!need_count(root, "schema", &schema, r->diag)) return false;
-  if (schema != TUNE_SCHEMA) {
+  if (!need_count(root, "schema", &r->schema, r->diag)) return false;
+  if (r->schema < TUNE_OLDEST_SCHEMA || r->schema > TUNE_SCHEMA) {
     r->file.state = TUNE_FILE_REFUSED;
     base_error_status(r->diag, BASE_UNSUPPORTED, tune_yaml_find(root, "schema")->loc,
-                      "the file is of schema %lld, this Fathom knows schema %d", (long long)schema,
-                      TUNE_SCHEMA);
+                      "the file is of schema %lld, this Fathom knows schemas %d to %d",
+                      (long long)r->schema, TUNE_OLDEST_SCHEMA, TUNE_SCHEMA);
     base_hint(r->diag,
-              schema > TUNE_SCHEMA
+              r->schema > TUNE_SCHEMA
                   ? "a newer Fathom wrote it: use that, or move the file away and tune again"
                   : "move the file away and tune again");
     return false;

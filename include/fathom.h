@@ -332,7 +332,9 @@ FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_grap
 typedef enum fathom_cache {
   FATHOM_CACHE_DEFAULT = 0, // cold on cuda, warm on the others
   FATHOM_CACHE_WARM = 1,    // the same memory in every run
-  FATHOM_CACHE_COLD = 2, // cuda: other memory in every run, until twice the level 2 cache is full
+  // Other memory in every run, until it is twice what the caches hold: the level 2 cache on cuda, all
+  // caches of all cores on the others, as the system says or $FATHOM_CPU_CACHE_MB.
+  FATHOM_CACHE_COLD = 2,
 } fathom_cache;
 
 typedef struct fathom_bench_options {
@@ -359,12 +361,15 @@ typedef struct fathom_bench_result {
   // Of the code that ran: an executable may hold several, tuned for different numbers of rows. As in
   // fathom_executable_info; owned by the executable.
   const char *schedule, *schedule_source;
+  uint32_t sets; // of all tensors, that runs go round; 1 where caches are warm
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one
 // it was compiled from. On cuda times are the device's own, without the host's share of a launch,
-// and the ceiling is a copy from device to device of as many bytes; `threads` is 0. The cpu target
-// measures warm only. An executable for cuda-emu is refused: the emulator's times say nothing.
+// and the ceiling is a copy from device to device of as many bytes; `threads` is 0. Cold caches on
+// the host take memory, for the tensors and for the ceiling's streams: FATHOM_UNSUPPORTED where it
+// would be more than 2 GiB each. An executable for cuda-emu is refused: the emulator's times say
+// nothing.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
                                       const fathom_bench_options *options,
@@ -393,10 +398,10 @@ typedef struct fathom_tune_options {
   uint32_t trials;      // budget of measurements; 0: none
   uint64_t seed;        // the same seed tries the same schedules, given the same times
   const char *strategy; // "halving" (NULL), "random" or "exhaustive"
-  fathom_cache cache;
-  int resume;         // go on with a search of the same graph, rows and seed that was interrupted
-  int dry;            // remember nothing
-  const char *report; // a folder for the page about the search, tuning.html; NULL: none
+  fathom_cache cache;   // what timed runs find there; the record says which
+  int resume;           // go on with a search of the same graph, rows and seed that was interrupted
+  int dry;              // remember nothing
+  const char *report;   // a folder for the page about the search, tuning.html; NULL: none
   // The program that candidates run in; NULL: fathom beside the library, in ../bin or its own folder.
   const char *worker;
   double trial_seconds; // how long one candidate may take; 0 means 20
@@ -420,11 +425,12 @@ typedef struct fathom_tune_result {
   double raw_schedules; // all combinations of the values in the table of knobs
   uint32_t schedules;   // those that make different code for this kernel
   uint32_t measurements, failures;
-  const char *end;  // what ended the search: done, seconds, trials or stopped; a constant
-  double seconds;   // that it took
-  int stored;       // from now on compiling for this machine takes the schedule
-  int contended;    // other load was noticed meanwhile: times may be off
-  uint32_t resumed; // measurements of the interrupted search that were taken over
+  const char *end;    // what ended the search: done, seconds, trials or stopped; a constant
+  double seconds;     // that it took
+  int stored;         // from now on compiling for this machine takes the schedule
+  int contended;      // other load was noticed meanwhile: times may be off
+  uint32_t resumed;   // measurements of the interrupted search that were taken over
+  fathom_cache cache; // warm or cold
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each

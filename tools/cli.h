@@ -133,6 +133,9 @@ int cli_session_open(const cli_options *options, enum cli_scope scope, cli_sessi
 void cli_session_close(cli_session *session);
 int cli_context_create(const cli_options *options, fathom_context **context);
 fathom_compile_options cli_compile_options(const cli_options *options);
+// What --cache says.
+int cli_cache_state(const cli_options *options, fathom_cache *out);
+const char *cli_cache_name(fathom_cache cache);
 
 // Parameters (or results) of a graph, all at once.
 fathom_tensor_info *cli_params(const fathom_graph *graph, uint32_t *count);

@@ -98,6 +98,7 @@ static void print_result(const fathom_tune_result *r) {
   printf("time      %s, %.2f times as fast as the default (%s)\n", time_text(r->median_us),
          r->default_us / r->median_us, time_text(r->default_us));
   if (r->of_ceiling > 0) printf("ceiling   %.1f %% of it\n", 100 * r->of_ceiling);
+  if (r->cache == FATHOM_CACHE_COLD) printf("caches    cold: each run took other memory\n");
   printf("space     %u schedules that differ for this kernel, of %.3g combinations\n", r->schedules,
          r->raw_schedules);
   printf("search    %u measurements in %.1f s, %u schedules failed; ended because %s\n",
@@ -118,6 +119,8 @@ static int tune(const cli_session *session, const cli_options *options) {
   wanted.trials = (uint32_t)options->trials;
   wanted.seed = (uint64_t)options->seed;
   wanted.strategy = options->strategy;
+  int misused = cli_cache_state(options, &wanted.cache);
+  if (misused != CLI_SUCCESS) return misused;
   wanted.resume = options->resume;
   wanted.dry = options->dry;
   wanted.report = options->report;
