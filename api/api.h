@@ -202,6 +202,10 @@ typedef struct api_request {
 bool api_is_set(const char *variable);
 // False: see the call's diag.
 bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out);
+// Where the target is for a GPU and names no architecture: that of this machine's GPU, or the default;
+// *why is then one line for people. Without a GPU that is no error: nothing is run. False: see the
+// call's diag.
+bool api_arch_choose(api_call *call, api_request *request, const char **why);
 // The graph ready for the target: verified, and but for interp through all passes. NULL: see the
 // call's diag.
 ir_graph *api_lower(api_call *call, const fathom_graph *graph, const api_request *request);
@@ -218,8 +222,8 @@ struct fathom_executable {
   const char *const *names; // of the slots
   const ir_graph *graph;    // interp: what is evaluated; its axes are the program's
   cg_artefact *artefact;    // what was compiled; NULL for interp
-  // Where schedules were tuned for several numbers of rows: one for each of them that differs, the
-  // first of which is `artefact`. Else there is none.
+  // Where schedules were tuned for several numbers of rows: one for each, ascending, the first of which
+  // is `artefact`; neighbours may share theirs. Else there is none.
   uint32_t variant_count;
   struct api_variant *variants;
   const char *arch;  // of a GPU; else ""

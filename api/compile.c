@@ -133,8 +133,10 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
 static void release_code(void *opaque) {
   fathom_executable *executable = opaque;
   rt_device_unload(executable->loaded);
+  const api_variant *variants = executable->variants;
   for (uint32_t i = 1; i < executable->variant_count; i++)
-    executable->variants[i].artefact->release(executable->variants[i].artefact);
+    if (variants[i].artefact != variants[i - 1].artefact)
+      variants[i].artefact->release(variants[i].artefact);
   if (executable->artefact != NULL) executable->artefact->release(executable->artefact);
 }
 
@@ -230,20 +232,22 @@ const rt_program *api_program_for(const fathom_executable *executable, const int
   return api_artefact_for(executable, rows)->program;
 }
 
-// Each schedule that differs from the one for fewer rows.
+// Code for each schedule that differs from the one for fewer rows.
 static bool compile_variants(api_call *call, const cg_target *target, const ir_graph *fused,
                              const cg_options *options, uint32_t count, const api_tuned *tuned,
                              fathom_executable *executable) {
   executable->variants = base_new_array(&executable->arena, api_variant, count);
   for (uint32_t i = 0; i < count; i++) {
-    if (i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0) continue;
     cg_options own = *options;
     own.schedule = tuned[i].schedule;
     own.schedule_source = "tuned";
-    cg_artefact *artefact = target->compile(&call->arena, fused, &own, &call->diag);
+    // Each number of rows is kept, also where the code is the same: it says what is nearest.
+    cg_artefact *artefact = i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0
+                                ? executable->variants[i - 1].artefact
+                                : target->compile(&call->arena, fused, &own, &call->diag);
     if (artefact == NULL) return false;
     executable->variants[executable->variant_count++] = (api_variant){tuned[i].rows, artefact};
-    if (executable->variant_count > 1) continue;
+    if (i > 0) continue;
     executable->artefact = artefact;
     executable->program = artefact->program;
   }

@@ -146,7 +146,7 @@ static bool read_named(api_call *call, api_record_set *set, const char *path) {
   return true;
 }
 
-static bool read_set(api_call *call, api_record_set *set, const char *file) {
+bool api_records_read(api_call *call, api_record_set *set, const char *file) {
   const char *shipped;
   describe_machine(call, set, &shipped);
   set->folder = "";
@@ -190,7 +190,7 @@ static fathom_status look_body(api_call *call, void *opaque) {
   api_record_set set = {0};
   const char *graph = frame->options->graph;
   if (graph != NULL && graph[0] == '@') graph++;
-  if (!read_set(call, &set, frame->options->file)) return failed(call);
+  if (!api_records_read(call, &set, frame->options->file)) return failed(call);
   if (graph != NULL && !has_graph(call, &set, graph)) return failed(call);
   base_text text = {.arena = &call->arena};
   if (frame->options->json != 0)
@@ -309,8 +309,9 @@ static void note_gone(void *user, const tune_record *record) {
   prune_frame *frame = user;
   base_arena *arena = &frame->call->arena;
   const char *before = frame->options->before;
-  const char *why =
-      frame->options->stale ? api_record_difference(arena, &frame->own, &record->key, true) : "";
+  const char *why = frame->options->stale
+                        ? api_record_difference(arena, &frame->own, &record->key, false, true)
+                        : "";
   if (why[0] == 0) why = base_str_format(arena, "older than %s", before != NULL ? before : "").data;
   base_push(arena, &frame->gone, (api_record_gone){*record, why});
 }

@@ -24,15 +24,22 @@ typedef struct api_record_set {
   tune_device device;
 } api_record_set;
 
+// The files that a call looks into: the folder's and the shipped ones, or the one that is named. Reports
+// of what is left out go to the call's diag. False: see there.
+bool api_records_read(api_call *call, api_record_set *set, const char *file);
+
 // ---- texts (records_text.c) ---------------------------------------------------------------------
 
 // Why no compilation here takes a record, in the call's arena; "" when one does. `full` with both
 // values of a part that differs.
 const char *api_record_flaw(base_arena *arena, const api_record_set *set,
                             const api_record_file *file, const tune_record *record, bool full);
-// How the SEED parts of a key differ from this build's, "" when they are equal.
+// How the SEED parts of a key differ from this build's, "" when they are equal; with `exact` the EXACT
+// ones too.
 const char *api_record_difference(base_arena *arena, const tune_key *own, const tune_key *key,
-                                  bool full);
+                                  bool exact, bool full);
+// Text from a file, with '?' for what could make a terminal do something.
+void api_append_shown(base_text *out, const char *text);
 
 // `graph` as in fathom_records_options, without @.
 bool api_record_is_of(const tune_record *record, const char *graph);

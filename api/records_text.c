@@ -21,18 +21,18 @@ static const char *part_text(base_arena *arena, const tune_key *key, const tune_
   return base_str_format(arena, "%lld", (long long)tune_key_number_of(key, part)).data;
 }
 
-static bool has_seed_difference(base_arena *arena, const tune_key *own, const tune_key *key,
-                                const tune_key_part *part) {
-  return part->rule == TUNE_SEED &&
+static bool differs(base_arena *arena, const tune_key *own, const tune_key *key, bool exact,
+                    const tune_key_part *part) {
+  return (part->rule == TUNE_SEED || (exact && part->rule == TUNE_EXACT)) &&
          strcmp(part_text(arena, own, part), part_text(arena, key, part)) != 0;
 }
 
 const char *api_record_difference(base_arena *arena, const tune_key *own, const tune_key *key,
-                                  bool full) {
+                                  bool exact, bool full) {
   base_text text = {.arena = arena};
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
     const tune_key_part *part = &tune_key_parts[i];
-    if (!has_seed_difference(arena, own, key, part)) continue;
+    if (!differs(arena, own, key, exact, part)) continue;
     base_text_printf(&text, "%s%s%s", text.length > 0 ? ", " : "", full ? "" : "other ",
                      part->name);
     if (full)
@@ -60,7 +60,7 @@ const char *api_record_flaw(base_arena *arena, const api_record_set *set,
                             const api_record_file *file, const tune_record *record, bool full) {
   if (!set->compiles) return "no cpu target here";
   if (!file->here) return "other device";
-  const char *difference = api_record_difference(arena, &set->own, &record->key, full);
+  const char *difference = api_record_difference(arena, &set->own, &record->key, false, full);
   if (difference[0] != 0) return difference;
   if (strcmp(record->source, "measured") != 0) return "not measured";
   if (!file->found) return "file of another name";
@@ -104,7 +104,7 @@ static bool is_control(const unsigned char *at) {
   return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0);
 }
 
-static void append_shown(base_text *out, const char *text) {
+void api_append_shown(base_text *out, const char *text) {
   for (; *text; text++) {
     bool control = is_control((const unsigned char *)text);
     base_text_append(out, control ? "?" : text, 1);
@@ -135,7 +135,7 @@ static void append_row(base_text *out, const table_row *row, const int *widths,
     int space = widths[c] - width_of(row->cells[c]);
     bool last = c + 1 == COLUMNS || !row->cells[c + 1];
     base_text_printf(out, "  %*s", numbers[c] == 'r' ? space : 0, "");
-    append_shown(out, row->cells[c]);
+    api_append_shown(out, row->cells[c]);
     if (!last && numbers[c] != 'r') base_text_printf(out, "%*s", space, "");
   }
   base_text_append(out, "\n", 1);
@@ -166,19 +166,19 @@ static const char *count_text(base_arena *arena, int64_t count) {
 static void append_device(base_text *out, const api_record_set *set, const api_record_file *file) {
   const tune_device *device = tune_database_device(file->database);
   base_text_append(out, "  ", 2);
-  append_shown(out, device->name);
+  api_append_shown(out, device->name);
   base_text_printf(out, ", %lld %s, ", (long long)device->units,
                    strcmp(device->kind, "cpu") == 0 ? "cores" : "units");
-  append_shown(out, device->features);
+  api_append_shown(out, device->features);
   if (set->compiles) base_text_printf(out, "; %s", file->here ? "this machine" : "another device");
 }
 
 static void append_file(base_text *out, const api_record_set *set, const api_record_file *file) {
-  append_shown(out, file->path);
+  api_append_shown(out, file->path);
   base_text_printf(out, "%s\n", file->shipped ? ", comes with Fathom" : "");
   if (file->database == NULL) {
     base_text_printf(out, "  nothing of it can be used: ");
-    append_shown(out, file->problem);
+    api_append_shown(out, file->problem);
   } else {
     append_device(out, set, file);
     base_text_printf(out, "; %u record%s", records_of(file), plural(records_of(file)));
@@ -228,7 +228,7 @@ static void append_emptiness(base_text *out, const api_record_set *set) {
     base_text_printf(out, "the cache is off: no tuning records are kept or used\n");
   else {
     base_text_printf(out, "there are no tuning records in ");
-    append_shown(out, set->folder);
+    api_append_shown(out, set->folder);
     base_text_append(out, "\n", 1);
   }
 }
@@ -264,7 +264,7 @@ void api_records_gone(const api_record_gone *gone, uint32_t count, base_text *ou
 
 static void append_line(base_text *out, const char *name, const char *value) {
   base_text_printf(out, "  %-10s ", name);
-  append_shown(out, value);
+  api_append_shown(out, value);
   base_text_append(out, "\n", 1);
 }
 
@@ -276,9 +276,9 @@ static void append_trial(base_text *out, const char *name, const tune_trial *tri
   else
     base_text_printf(out, "%s", tune_outcome_name(trial->outcome));
   if (trial->why[0] != 0) base_text_printf(out, ": ");
-  append_shown(out, trial->why);
+  api_append_shown(out, trial->why);
   base_text_printf(out, "\n  %-10s ", "");
-  append_shown(out, trial->schedule);
+  api_append_shown(out, trial->schedule);
   base_text_append(out, "\n", 1);
 }
 
@@ -331,7 +331,7 @@ static void show_record(base_text *out, const api_record_set *set, const api_rec
                         const tune_record *record) {
   const char *flaw = api_record_flaw(out->arena, set, file, record, true);
   base_text_append(out, "@", 1);
-  append_shown(out, record->graph_name);
+  api_append_shown(out, record->graph_name);
   base_text_append(out, "\n", 1);
   append_line(out, "file", file->path);
   append_line(out, "device", tune_database_device(file->database)->name);
@@ -438,7 +438,7 @@ static void json_key(base_text *out, const tune_key *key) {
 static void json_differs(base_text *out, const tune_key *own, const tune_key *key) {
   json_open(out, "differs", "[");
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
-    if (!has_seed_difference(out->arena, own, key, &tune_key_parts[i])) continue;
+    if (!differs(out->arena, own, key, false, &tune_key_parts[i])) continue;
     json_item(out);
     json_string(out, tune_key_parts[i].name);
   }

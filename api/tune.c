@@ -203,6 +203,7 @@ static bool search(tune_frame *frame, const tune_space *space,
   tune_load after = tune_load_read();
   take_result(frame, space, &found);
   frame->result.of_ceiling = shares[1];
+  frame->result.gb_s = shares[1] * gb_s;
   frame->result.contended = tune_load_of_others(&before, &after) > contended_share;
   frame->result.resumed = store->earlier_count;
   api_store_outcome outcome = {.space = space,

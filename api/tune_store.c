@@ -9,18 +9,6 @@
 
 // ---- opening ------------------------------------------------------------------------------------
 
-// "B=8 D=7168", of the axes with a size.
-static const char *axes_text(base_arena *arena, const ir_graph *graph) {
-  base_text text = {.arena = arena};
-  for (uint32_t i = 0; i < graph->axes.count; i++) {
-    int64_t size = ir_axis_size(graph, (ir_axis){i});
-    if (size >= 0)
-      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
-                       BASE_FMT(graph->axes.data[i].name), (long long)size);
-  }
-  return text.length ? text.data : "";
-}
-
 // One tuner times at once on a device: two would time each other.
 static bool take_device(api_store *store) {
   api_call *call = store->call;
@@ -145,7 +133,7 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
   return (tune_record){
       .key = store->key,
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
-      .axes = axes_text(arena, store->request.graph),
+      .axes = api_axes_text(arena, store->request.graph),
       .source = "measured",
       .date = date_now(arena),
       .seed = store->request.seed,

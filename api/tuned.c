@@ -193,6 +193,17 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *
   return count;
 }
 
+const char *api_axes_text(base_arena *arena, const ir_graph *graph) {
+  base_text text = {.arena = arena};
+  for (uint32_t i = 0; i < graph->axes.count; i++) {
+    int64_t size = ir_axis_size(graph, (ir_axis){i});
+    if (size >= 0)
+      base_text_printf(&text, "%s%.*s=%lld", text.length ? " " : "",
+                       BASE_FMT(graph->axes.data[i].name), (long long)size);
+  }
+  return text.length ? text.data : "";
+}
+
 int64_t api_rows_of(const ir_graph *graph, int64_t size) {
   int64_t rows = 1;
   for (uint32_t i = 0; i < graph->axes.count; i++)
@@ -207,13 +218,18 @@ bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows) {
   return (double)rows * (double)rows > (double)first * (double)second;
 }
 
+const api_tuned *api_tuned_nearest(const api_tuned *tuned, uint32_t count, int64_t rows) {
+  const api_tuned *best = tuned;
+  for (uint32_t i = 1; i < count; i++)
+    if (api_second_is_nearer(best->rows, tuned[i].rows, rows)) best = &tuned[i];
+  return best;
+}
+
 void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
                      api_request *request) {
   const api_tuned *tuned;
-  uint32_t count = api_tuned_find(call, graph, target, request, &tuned), best = 0;
-  for (uint32_t i = 1; i < count; i++)
-    if (api_second_is_nearer(tuned[best].rows, tuned[i].rows, rows)) best = i;
+  uint32_t count = api_tuned_find(call, graph, target, request, &tuned);
   if (count == 0) return;
-  request->cg.schedule = tuned[best].schedule;
+  request->cg.schedule = api_tuned_nearest(tuned, count, rows)->schedule;
   request->cg.schedule_source = "tuned";
 }

@@ -29,6 +29,8 @@ typedef struct api_tuned {
 bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows);
 // Rows that a run has when every dynamic axis is `size` long.
 int64_t api_rows_of(const ir_graph *graph, int64_t size);
+// "B=8 D=7168", of the axes with a size, in the arena.
+const char *api_axes_text(base_arena *arena, const ir_graph *graph);
 // Where the request has no schedule of its own: the one that was tuned for about as many rows, if any.
 void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *target, int64_t rows,
                      api_request *request);
@@ -37,5 +39,7 @@ void api_tuned_apply(api_call *call, const ir_graph *graph, const cg_target *tar
 // there are none.
 uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const cg_target *target,
                         const api_request *request, const api_tuned **out);
+// Of one or more.
+const api_tuned *api_tuned_nearest(const api_tuned *tuned, uint32_t count, int64_t rows);
 
 #endif

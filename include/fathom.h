@@ -212,6 +212,33 @@ typedef struct fathom_executable_info {
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
                                                     fathom_executable_info *info);
 
+// How the schedule of one kernel is chosen. Strings are valid during the callback.
+typedef struct fathom_choice {
+  size_t size;
+  const char *graph;    // without @
+  const char *kernel;   // "" for interp, which has none
+  const char *target;   // with the architecture of a GPU: "cuda:sm_90a"
+  const char *axes;     // those with a size: "B=8 D=7168 N=9"
+  int64_t rows;         // of the runs that this is for; 0: of any number
+  const char *schedule; // complete
+  // "given"; "tuned", for as many rows; "nearest", for another number of them; "default".
+  const char *source;
+  int64_t tuned_rows; // that it was tuned for; 0: it was not
+  // Records of tuning for this graph that are not taken, and why, with "; " between them: "rows 64,
+  // warm caches, of 2026-11-30: compiler 'LLVM 18' (here 'LLVM 19')". "" where there are none.
+  const char *refused;
+} fathom_choice;
+
+typedef void fathom_explain_report(void *user, const fathom_choice *choice);
+
+// Says for each kernel how fathom_compile with these options would choose its schedule now, for runs of
+// so many rows (the sizes of the dynamic axes, multiplied). With 0 for any number: then there are
+// several reports of a kernel when it was tuned for several numbers of rows. Reads all files of records;
+// needs no GPU.
+FATHOM_API fathom_status fathom_explain(fathom_context *context, const fathom_graph *graph,
+                                        const fathom_compile_options *options, int64_t rows,
+                                        fathom_explain_report *report, void *user);
+
 // ---- running ------------------------------------------------------------------------------------
 
 // A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout;
@@ -431,6 +458,7 @@ typedef struct fathom_tune_result {
   int contended;      // other load was noticed meanwhile: times may be off
   uint32_t resumed;   // measurements of the interrupted search that were taken over
   fathom_cache cache; // warm or cold
+  double gb_s;        // of the best, where of_ceiling was measured
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each

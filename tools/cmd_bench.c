@@ -165,6 +165,10 @@ static int measure(const cli_session *session, const cli_options *options, fatho
           FATHOM_OK)
     return cli_library_failed();
   (options->json ? print_json : print_table)(&measured);
+  cli_measured known = {.time_us = measured.result.median_us,
+                        .gb_s = measured.result.gb_s,
+                        .of_ceiling = measured.result.of_ceiling};
+  cli_explain(session, options, cli_rows(session->graph, NULL, measured.dynamic_size), &known);
   return CLI_SUCCESS;
 }
 

@@ -110,6 +110,17 @@ static void print_result(const fathom_tune_result *r) {
 
 // ---- the command --------------------------------------------------------------------------------
 
+enum { DEFAULT_SIZE = 1024 }; // fathom_tune_options says so
+
+// What was found is told also where it is not remembered.
+static void explain(const cli_session *session, const cli_options *options,
+                    const fathom_tune_result *r) {
+  cli_measured measured = {r->schedule, "tuned", r->median_us, r->gb_s, r->of_ceiling};
+  cli_explain(session, options,
+              cli_rows(session->graph, NULL, options->size ? options->size : DEFAULT_SIZE),
+              &measured);
+}
+
 static int tune(const cli_session *session, const cli_options *options) {
   display d = {.terminal = isatty(STDERR_FILENO)};
   fathom_tune_options wanted = FATHOM_INIT(wanted);
@@ -135,6 +146,7 @@ static int tune(const cli_session *session, const cli_options *options) {
   if (d.terminal) fputs("\r\033[K", stderr);
   if (status != FATHOM_OK) return cli_library_failed();
   print_result(&result);
+  explain(session, options, &result);
   return CLI_SUCCESS;
 }
 
