@@ -100,7 +100,7 @@ static void read_records(struct api_records *records, const fathom_context *cont
   base_diag unused;
   base_diag_init(&unused, &records->arena, BASE_STR(""), BASE_STR(""));
   if (!find_options(&records->arena, context, target, &options, &records->identity)) return;
-  options.read_only = true;
+  options.winners_only = true;
   records->database = tune_database_open(&records->arena, &options, &unused);
   if (records->database == NULL || stat(tune_database_path(records->database), &records->file) != 0)
     memset(&records->file, 0, sizeof records->file);

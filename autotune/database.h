@@ -19,8 +19,9 @@
 
 #include "autotune/record.h"
 
-// Of the files. Those of schema 1, whose records have `cache` outside the key, are read too, and
-// written anew as what is now; another number is refused with what to do.
+// Of the files. Those of schema 1, where trials are within their records and `cache` is outside the key,
+// are read too, and at the next change written as what is now. Another number is refused with what to
+// do.
 enum { TUNE_SCHEMA = 2, TUNE_OLDEST_SCHEMA = 1 };
 
 // ---- opening ------------------------------------------------------------------------------------
@@ -31,7 +32,10 @@ typedef struct tune_database_options {
   const char *folder;  // of the user's own files; created when something is written
   const char *shipped; // folder of records that come with Fathom; NULL: none. The user's win
   tune_device device;
-  bool read_only;      // nothing is written, no lock is taken
+  bool read_only; // nothing is written, no lock is taken
+  // For looking up: no more is read of a file than its keys and winners, which is little of it, and
+  // what is wrong with the rest is not noticed. Records have no trials. Read-only.
+  bool winners_only;
   double lock_seconds; // how long to wait for a lock; 0: 10
 } tune_database_options;
 
@@ -47,6 +51,8 @@ tune_database *tune_database_open_file(base_arena *arena, const char *path, base
 const char *tune_database_path(const tune_database *database);
 const char *tune_database_path_of(base_arena *arena, const char *folder, const tune_device *device);
 const tune_device *tune_database_device(const tune_database *database);
+// Bytes of files that were read when it was opened, and since.
+uint64_t tune_database_read_bytes(const tune_database *database);
 
 // ---- looking up ---------------------------------------------------------------------------------
 

@@ -288,6 +288,16 @@ const char *tune_record_problem(base_arena *arena, const tune_record *record) {
   return problem ? problem : trials_problem(arena, record);
 }
 
+tune_record tune_record_with_trials(base_arena *arena, const tune_record *record,
+                                    const tune_trial *trials, uint32_t count) {
+  tune_record with = *record;
+  tune_trial *copies = base_new_array(arena, tune_trial, count);
+  for (uint32_t i = 0; i < count; i++)
+    copies[i] = tune_trial_copy(arena, &trials[i], record->key.target);
+  sort_trials(arena, &with, copies, count);
+  return with;
+}
+
 tune_record tune_record_copy(base_arena *arena, const tune_record *record) {
   tune_record copy = *record;
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
@@ -301,11 +311,7 @@ tune_record tune_record_copy(base_arena *arena, const tune_record *record) {
   copy.date = copy_text(arena, record->date);
   copy.best = tune_trial_copy(arena, &record->best, copy.key.target);
   copy.initial = tune_trial_copy(arena, &record->initial, copy.key.target);
-  tune_trial *trials = base_new_array(arena, tune_trial, record->trial_count);
-  for (uint32_t i = 0; i < record->trial_count; i++)
-    trials[i] = tune_trial_copy(arena, &record->trials[i], copy.key.target);
-  sort_trials(arena, &copy, trials, record->trial_count);
-  return copy;
+  return tune_record_with_trials(arena, &copy, record->trials, record->trial_count);
 }
 
 tune_record tune_record_unite(base_arena *arena, const tune_record *newer,

@@ -116,7 +116,9 @@ typedef struct tune_record {
   tune_trial best, initial; // the winner, and the default schedule beside it in the same run
   double of_ceiling;        // of the winner; 0: not measured
   uint32_t trial_count;
-  const tune_trial *trials; // one for each schedule tried: that of the highest level
+  const tune_trial
+      *trials; // one for each schedule tried: that of the highest level; none where the
+               // database was opened for winners only
 } tune_record;
 
 // Why nothing can be done with a record, one line, in `arena`; or NULL: strings that are NULL, a
@@ -131,6 +133,10 @@ const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const
 // each schedule once (of two trials the first).
 tune_trial tune_trial_copy(base_arena *arena, const tune_trial *trial, const char *target);
 tune_record tune_record_copy(base_arena *arena, const tune_record *record);
+// The record with these trials, which are copied, in place of its own. A record from a file shares the
+// rest.
+tune_record tune_record_with_trials(base_arena *arena, const tune_record *record,
+                                    const tune_trial *trials, uint32_t count);
 // `newer` with the trials of `older` of which it has no schedule. Both are copies as above; shares
 // what they own.
 tune_record tune_record_unite(base_arena *arena, const tune_record *newer,

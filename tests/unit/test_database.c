@@ -1,6 +1,8 @@
 // The database of tuning records: every field comes back, the closest record is found, writers lose
 // nothing of each other, and whatever happens to a file, to a disk or to a process, what is read is
 // what was written or is left out with a warning.
+#include "autotune/record_file.h"
+
 #include "autotune/database.h"
 
 #include <setjmp.h>
@@ -550,7 +552,7 @@ static void test_records_that_are_left_out(void **state) {
   expect_left_out("source_tile=4", "source_tile=99", 2,
                   "record 'site' (line 10) is left out: schedule knob source_tile cannot be '99'");
   expect_left_out("unroll=2", "unrolls=2", 3,
-                  "a timing of record 'site' (line 10) is left out: unknown schedule knob");
+                  "a timing of record 'site' (line 76) is left out: unknown schedule knob");
   expect_left_out("best:", "bets:", 2,
                   ":29:3: all of record 'site' (line 10) is left out: unknown");
   expect_left_out("  seed: 18446744073709551615\n", "", 2, "'seed' is missing");
@@ -569,6 +571,21 @@ static void test_records_that_are_left_out(void **state) {
   expect_left_out("schema: 2", "schema: one", 0, "expected an integer, found 'one'");
   expect_left_out("device:", "devices:", 0, "'device' is missing");
   expect_left_out("records:", "record:", 0, "'records' is missing");
+  // What is wrong with trials costs no winner.
+  expect_left_out("trials:", "trails:", 3,
+                  "every timing of record 'site' (line 76) is left out: unknown name 'trails'");
+  expect_left_out("timings:", "timing:", 3, "unknown name 'timing'");
+  expect_left_out("timings:\n- key:\n    graph: '0", "timings:\n- key:\n    graph: '1", 3,
+                  "every timing of record 'site' (line 76) is left out: there is no such record");
+  expect_left_out("timings:\n- key:", "timings:\n- {\n- key:", 3, "not YAML");
+  expect_left_out("timings:\n", "timings:\n...\n", 3, "not YAML");
+  expect_left_out("\n---\n", "\n--\n", 3, "not YAML");
+  expect_left_out("unroll=2", "unroll=3", 3, "a schedule is there twice");
+}
+
+// Behind the winners.
+static const char *timings_of(const char *text) {
+  return strstr(text, "\n---\ntimings:");
 }
 
 // As the first version wrote it.
@@ -622,6 +639,7 @@ static void test_a_file_of_the_first_schema(void **state) {
   assert_true(same_record(tune_database_at(database, 0), &expected));
   put_rows(database, 16); // and from now on it is of this schema
   assert_non_null(strstr(contents_of(path).data, "\nschema: 2\n"));
+  assert_non_null(timings_of(contents_of(path).data));
   database = open_here();
   assert_int_equal(tune_database_count(database), 2);
   assert_true(same_record(tune_database_at(database, 0), &expected));
@@ -633,6 +651,11 @@ static void test_a_file_of_the_first_schema(void **state) {
   write_file(path, base_str_from(replaced(schema_1, "schema: 1", "schema: 2")));
   assert_int_equal(tune_database_count(open_with(&options)), 0);
   expect_report("unknown name 'cache'");
+  expect_report("unknown name 'timings'");
+  clear_reports();
+  write_file(path, base_str_from(replaced(schema_1, "\n...\n", "\n...\n---\ntimings: []\n...\n")));
+  assert_int_equal(tune_database_count(open_with(&options)), 1);
+  expect_report("a second document, which schema 1 does not have");
 }
 
 static void test_files_that_are_refused(void **state) {
@@ -679,15 +702,30 @@ static base_str make_original(const char **path) {
   return contents_of(*path);
 }
 
-static uint32_t count_originals(const tune_database *database) {
+// But for its trials.
+static bool same_winner(const tune_record *a, const tune_record *b) {
+  tune_record left = *a, right = *b;
+  left.trial_count = right.trial_count = 0;
+  return same_record(&left, &right);
+}
+
+// How many records are one of the originals, without looking at trials or with all of them.
+static uint32_t count_originals(const tune_database *database, bool with_trials) {
   uint32_t same = 0;
   for (uint32_t i = 0; i < tune_database_count(database); i++) {
     const tune_record *record = tune_database_at(database, i);
     assert_null(tune_record_problem(diag.arena, record));
     for (uint32_t j = 0; j < 4; j++)
-      same += same_record(record, &originals[j]);
+      same += (with_trials ? same_record : same_winner)(record, &originals[j]);
   }
   return same;
+}
+
+static uint32_t count_trials(const tune_database *database) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < tune_database_count(database); i++)
+    count += tune_database_at(database, i)->trial_count;
+  return count;
 }
 
 static void write_raw(const char *path, const char *data, size_t length) {
@@ -700,26 +738,41 @@ static void test_a_file_cut_at_every_byte(void **state) {
   (void)state;
   const char *path;
   const base_str text = make_original(&path);
-  const tune_database_options options = options_of(folder);
-  uint32_t most = 0;
+  const size_t winners = (size_t)(timings_of(text.data) - text.data); // but for their last line end
+  tune_database_options options = options_of(folder);
+  uint32_t most = 0, most_trials = 0;
   for (size_t length = 0; length < text.length; length++) {
     base_arena own;
     base_arena_init(&own, NULL);
     base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
     write_raw(path, text.data, length);
+    options.winners_only = false;
     tune_database *database = tune_database_open(&own, &options, &diag);
     const bool is_whole = length >= text.length - 1; // all but the last line end
     assert_non_null(database);
     assert_int_equal(diag.error_count, 0);
     assert_int_equal(diag.reports.count == 0, is_whole);
-    const uint32_t count = tune_database_count(database);
-    assert_int_equal(count_originals(database), count); // nothing that was not written
-    assert_true(count >= most);                         // what is whole is used
+    const uint32_t count = tune_database_count(database), trials = count_trials(database);
+    assert_int_equal(count_originals(database, false), count); // nothing that was not written
+    assert_int_equal(count == 4, length >= winners);
+    assert_true(count_originals(database, true) >= trials / 2); // two each, or none
+    assert_true(count >= most && trials >= most_trials);        // what is whole is used
     most = count;
+    most_trials = trials;
+    // Who only looks something up finds the same, and is told nothing of the rest.
+    base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
+    options.winners_only = true;
+    database = tune_database_open(&own, &options, &diag);
+    assert_non_null(database);
+    assert_int_equal(diag.reports.count == 0, length >= winners);
+    assert_int_equal(tune_database_count(database), count);
+    assert_int_equal(count_originals(database, false), count);
+    assert_int_equal(count_trials(database), 0);
     base_arena_reset(&own);
   }
   clear_reports();
   assert_int_equal(most, 4);
+  assert_int_equal(most_trials, 8);
 }
 
 static void test_a_file_with_any_byte_changed(void **state) {
@@ -728,11 +781,12 @@ static void test_a_file_with_any_byte_changed(void **state) {
   const base_str text = make_original(&path);
   char *changed = base_alloc(&arena, text.length);
   const size_t header = (size_t)(strstr(text.data, "\nrecords:") - text.data) + 10;
+  const size_t winners = (size_t)(timings_of(text.data) - text.data);
   static const char bytes[] = {'\n', ' ', '\'', '"',    '{', '}', ':',
                                '-',  '#', '\0', '\xff', '|', '9'};
   uint64_t seed = 99;
   uint32_t refused = 0;
-  const tune_database_options options = options_of(folder);
+  tune_database_options options = options_of(folder);
   for (size_t at = 0; at < 2 * text.length; at++) {
     base_arena own;
     base_arena_init(&own, NULL);
@@ -743,21 +797,88 @@ static void test_a_file_with_any_byte_changed(void **state) {
     changed[place] = at % 2 ? (char)(text.data[place] ^ (1 << (seed >> 40) % 8))
                             : bytes[(seed >> 40) % sizeof bytes];
     write_raw(path, changed, text.length);
+    options.winners_only = false;
     tune_database *database = tune_database_open(&own, &options, &diag);
+    uint32_t same = 0, count = 0;
     if (database) {
-      const uint32_t same = count_originals(database);
+      count = tune_database_count(database);
+      same = count_originals(database, false);
       // A record, its neighbour where the line between them is hit, and the last where the end is.
       if (place >= header && same < 2) fail_msg("byte %zu: %u of 4 records are left", place, same);
-      if (same < 4 && tune_database_count(database) == same) assert_true(diag.reports.count > 0);
+      if (place > winners + 4 && same < 4) fail_msg("byte %zu: %u of 4 winners", place, same);
+      // With the line end between the two marks goes the place where timings begin.
+      if (place >= header && place != winners && count_originals(database, true) < 2)
+        fail_msg("byte %zu: too many trials are lost", place);
+      if (same < 4 && count == same) assert_true(diag.reports.count > 0);
+      // A trial may have become a comment.
+      if (count_trials(database) < 8 && changed[place] != '#') assert_true(diag.reports.count > 0);
     } else {
       assert_true(diag.error_count > 0);
       assert_true(place < header); // another schema, another device
       refused++;
     }
+    // Who only looks something up finds the same winners.
+    base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
+    options.winners_only = true;
+    tune_database *lookup = tune_database_open(&own, &options, &diag);
+    assert_int_equal(lookup != NULL, database != NULL);
+    if (lookup) {
+      assert_int_equal(tune_database_count(lookup), count);
+      assert_int_equal(count_originals(lookup, false), same);
+      if (same < 4 && count == same) assert_true(diag.reports.count > 0);
+    }
     base_arena_reset(&own);
   }
   clear_reports();
   assert_true(refused > 0);
+}
+
+// A search leaves hundreds of trials, which a compilation has no use for.
+static void test_looking_up_reads_little(void **state) {
+  (void)state;
+  enum { RECORDS = 40, TRIALS = 250 };
+  tune_trial trials[TRIALS];
+  for (uint32_t i = 0; i < TRIALS; i++)
+    trials[i] = (tune_trial){
+        .schedule = base_str_format(&arena, "unroll=%u,rows=%u", 1 + i % 8, 1 + i / 8).data,
+        .median_us = 1 + i,
+        .why = ""};
+  // Written by one change: of another file.
+  tune_database_options options = options_of(shipped);
+  tune_database *other = open_with(&options), *database = open_here();
+  const tune_record record = record_of(1, trials, TRIALS);
+  put(other, &record);
+  base_text text = {.arena = &arena};
+  tune_records many = {0};
+  for (int64_t rows = 1; rows <= RECORDS; rows++) {
+    tune_record copy = *tune_database_at(other, 0);
+    copy.key.rows = rows;
+    base_push(&arena, &many, copy);
+  }
+  tune_file_print(&arena, &xeon, &many, &text);
+  write_file(tune_database_path(database), base_text_str(&text));
+  options = options_of(folder);
+  options.winners_only = true;
+  tune_database *lookup = open_with(&options);
+  assert_int_equal(diag.reports.count, 0);
+  assert_int_equal(tune_database_count(lookup), RECORDS);
+  tune_match match;
+  const tune_record *found = tune_database_find(lookup, &many.data[7].key, false, &match);
+  assert_int_equal(match, TUNE_EXACT_MATCH);
+  assert_true(same_winner(found, &many.data[7]));
+  assert_true(tune_database_read_bytes(lookup) < text.length / 20);
+  assert_int_equal(tune_database_put(lookup, &record, &diag), BASE_INVALID); // trials would be lost
+  expect_report("open for reading only");
+  clear_reports();
+  database = open_here();
+  assert_int_equal(tune_database_read_bytes(database), text.length);
+  assert_int_equal(count_trials(database), RECORDS * TRIALS);
+  // The winners of a shipped file, too.
+  unlink(tune_database_path(database));
+  options.shipped = shipped;
+  lookup = open_with(&options);
+  assert_int_equal(tune_database_count(lookup), 1);
+  assert_int_equal(count_trials(lookup), 0);
 }
 
 static void test_every_damaged_file_is_kept(void **state) {
@@ -788,10 +909,11 @@ static void test_long_lists_of_warnings_are_cut(void **state) {
   const tune_database_options options = options_of(folder);
   assert_int_equal(tune_database_count(open_with(&options)), 0);
   assert_int_equal(diag.reports.count, 9);
-  expect_report("32 more of this kind");
+  expect_report("72 more of this kind");
   clear_reports();
   assert_false(tune_database_validate(&arena, path, &diag));
-  assert_int_equal(diag.error_count, 40); // all of them: an unknown name, and one that is missing
+  // All of them: an unknown name, and one that is missing, in each record and in its timings.
+  assert_int_equal(diag.error_count, 80);
   expect_report(
       ".yaml:15:5: error: all of record 'site' (line 10) is left out: unknown name 'Layout'");
   clear_reports();
@@ -1433,6 +1555,7 @@ int main(void) {
       TEST(files_that_are_refused),
       TEST(a_file_cut_at_every_byte),
       TEST(a_file_with_any_byte_changed),
+      TEST(looking_up_reads_little),
       TEST(every_damaged_file_is_kept),
       TEST(long_lists_of_warnings_are_cut),
       TEST(a_read_only_database),
