@@ -212,6 +212,10 @@ typedef struct api_request {
 bool api_is_set(const char *variable);
 // False: see the call's diag.
 bool api_request_read(api_call *call, const fathom_compile_options *given, api_request *out);
+// Where the target is for a GPU and names no architecture: that of this machine's GPU, or the default;
+// *why is then one line for people. Without a GPU that is no error: nothing is run. False: see the
+// call's diag.
+bool api_arch_choose(api_call *call, api_request *request, const char **why);
 // The graph ready for the target: verified, and but for interp through all passes. NULL: see the
 // call's diag.
 ir_graph *api_lower(api_call *call, const fathom_graph *graph, const api_request *request);
@@ -227,8 +231,8 @@ struct fathom_executable {
   uint32_t bound_count;     // input and output slots
   const char *const *names; // of the slots
   const ir_graph *graph;    // interp: what is evaluated; its axes are the program's
-  // What was compiled: where schedules were tuned for several numbers of rows, one for each of them
-  // that differs; else one. None for interp.
+  // What was compiled: where schedules were tuned for several numbers of rows, one for each of them,
+  // ascending; neighbours may share theirs. Else one. None for interp.
   uint32_t variant_count;
   struct api_variant *variants;
   cg_artefact *artefact; // of the first variant; NULL for interp
@@ -261,6 +265,8 @@ enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
 fathom_status api_run(const fathom_executable *executable, const fathom_arg *args,
                       uint32_t arg_count, void *workspace, size_t workspace_bytes,
                       const fathom_executor *executor, rt_traffic *traffic);
+// What runs that are timed on a target find in the caches: as wanted, or the target's default.
+fathom_status api_cache_choose(api_kind kind, fathom_cache wanted, fathom_cache *out);
 // The alignment that a run asks of the workspace.
 size_t api_workspace_alignment(const fathom_executable *executable);
 

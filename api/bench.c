@@ -2,6 +2,7 @@
 //
 // Where runs are to find the caches cold, every tensor is there several times, and each run takes the
 // next set of them.
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -10,6 +11,8 @@
 #include "autotune/measure.h"
 
 static const double default_seconds = 2.0;
+static const uint64_t most_cold_bytes = UINT64_C(2) << 30; // of all sets together, on the host
+static const uint64_t usual_caches = UINT64_C(64) << 20;   // where nobody knows
 
 // Cheap finite values: an xorshift step (Marsaglia 2003) gives something in [-1, 1).
 static double next_value(void *state) {
@@ -37,38 +40,50 @@ typedef struct bench_frame {
 
   rt_executor executor;
   fathom_executor public_executor;
-  uint32_t count, sets, set; // set: of the next run
+  uint32_t count, sets, step;
+  uint32_t *set;       // of the next run, whichever executable's it is
+  uint64_t cold_bytes; // that the host's caches hold; 0 where they may be warm
   bench_tensor *tensors;
   fathom_arg *args;
   void *workspace;
   size_t workspace_bytes;
   uint64_t read_bytes, written_bytes;
+  uint64_t line_bytes;  // of the cache lines that they are in
   fathom_status status; // of the runs: the first that failed
 } bench_frame;
 
 // ---- tensors ------------------------------------------------------------------------------------
 
+enum { LINE = 64 }; // bytes of a CPU's cache line
+
+// Sets begin at multiples of it, in bytes. A CPU fetches two lines together.
+static size_t unit_of(const bench_frame *frame) {
+  return api_executable_device(frame->executable) != NULL ? 256 : API_ALIGNMENT;
+}
+
 // What a tensor is, without memory. `share` of an input's bytes must be read.
 static fathom_status lay_out(bench_frame *frame, const ir_node *node, const int64_t *sizes,
                              bool is_input, double share) {
-  enum { UNIT = 256 }; // sets begin at multiples of it
+  size_t unit = unit_of(frame);
   bench_tensor *t = &frame->tensors[frame->count];
   size_t elements;
   *t = (bench_tensor){.name = node->name.data, .is_input = is_input};
   if (!api_tensor_layout(node, sizes, 0, &t->tensor, &elements))
     return api_fail(FATHOM_INVALID, "%%%s has more bytes than fit in memory", t->name);
-  t->bytes = (elements * rt_dtype_size(t->tensor.dtype) + UNIT - 1) / UNIT * UNIT;
+  t->bytes = (elements * rt_dtype_size(t->tensor.dtype) + unit - 1) / unit * unit;
   uint64_t moved = (uint64_t)api_tensor_count(&t->tensor) * rt_dtype_size(t->tensor.dtype);
   if (is_input)
-    frame->read_bytes += (uint64_t)(share * (double)moved);
-  else if (node->op != IR_PARAM) // a returned parameter is a copy that no kernel has to make
-    frame->written_bytes += moved;
+    moved = (uint64_t)(share * (double)moved);
+  else if (node->op == IR_PARAM) // a returned parameter is a copy that no kernel has to make
+    moved = 0;
+  *(is_input ? &frame->read_bytes : &frame->written_bytes) += moved;
+  frame->line_bytes += (moved + LINE - 1) / LINE * LINE;
   frame->args[frame->count++] = (fathom_arg){.name = t->name, .tensor = &t->dlpack};
   return FATHOM_OK;
 }
 
-// An input's values: one pattern again and again, where the device's memory may be larger than the
-// host's.
+// An input's values: one pattern again and again, where there are several sets or the device's memory
+// may be larger than the host's.
 static bool fill_memory(api_call *call, const bench_frame *frame, const bench_tensor *t, char *host,
                         size_t filled) {
   size_t element = rt_dtype_size(t->tensor.dtype), bytes = frame->sets * t->bytes;
@@ -93,9 +108,9 @@ static fathom_status give_memory(api_call *call, bench_frame *frame, bench_tenso
   size_t bytes, filled;
   if (__builtin_mul_overflow(frame->sets, t->bytes, &bytes))
     return api_fail(FATHOM_INVALID, "%%%s has more bytes than fit in memory", t->name);
-  filled = apart && bytes > PATTERN ? PATTERN : bytes;
-  char *host = NULL;
-  if (!apart || t->is_input) host = api_alloc_aligned(&call->arena, filled);
+  filled = !apart ? t->bytes : bytes > PATTERN ? PATTERN : bytes;
+  char *host = NULL; // zeroed, which touches every page of the results
+  if (!apart || t->is_input) host = api_alloc_aligned(&call->arena, apart ? filled : bytes);
   t->memory = api_device_mirror(call, frame->executable, host, bytes);
   if (t->memory == NULL) return FATHOM_MEMORY; // and the reason is in the call's diag
   if (t->is_input && !fill_memory(call, frame, t, host, filled)) return FATHOM_INTERNAL;
@@ -136,12 +151,54 @@ static fathom_status share_pool(fathom_context *context, bench_frame *frame) {
   return status;
 }
 
+// What the host's caches hold. In a virtual machine that may be less than what the system says.
+static fathom_status find_caches(uint64_t *bytes) {
+  enum { MOST_MEGABYTES = 1 << 20 };
+  const char *given = getenv("FATHOM_CPU_CACHE_MB");
+  rt_processor processor = rt_processor_read();
+  *bytes = processor.caches > 0 ? processor.caches : usual_caches;
+  if (given == NULL || given[0] == 0) return FATHOM_OK;
+  char *end;
+  double megabytes = strtod(given, &end);
+  if (*end != 0 || !(megabytes >= 1 && megabytes <= MOST_MEGABYTES))
+    return api_fail(FATHOM_INVALID,
+                    "FATHOM_CPU_CACHE_MB is '%s': expected a number of megabytes from 1 on", given);
+  *bytes = (uint64_t)(megabytes * (1 << 20));
+  return FATHOM_OK;
+}
+
+// As many sets of the tensors as the host's caches take, if there is memory for them.
+static fathom_status choose_host_sets(bench_frame *frame) {
+  uint64_t room = 0; // of a set
+  fathom_status status = find_caches(&frame->cold_bytes);
+  if (status != FATHOM_OK) return status;
+  for (uint32_t i = 0; i < frame->count; i++)
+    room += frame->tensors[i].bytes;
+  frame->sets = tune_cold_sets_of(frame->cold_bytes, frame->line_bytes);
+  frame->step = tune_cold_step(frame->sets);
+  if (frame->sets == 1 || frame->sets <= most_cold_bytes / room) return FATHOM_OK;
+  return api_fail(FATHOM_UNSUPPORTED,
+                  "cold caches take %u sets of the tensors, %.1f GB, and there may be %.1f GB: the "
+                  "caches of this machine hold %.1f MB\n"
+                  "  hint: more rows than the caches hold come from memory anyway; and "
+                  "$FATHOM_CPU_CACHE_MB says how much that is, where the system is wrong",
+                  frame->sets, (double)frame->sets * (double)room * 1e-9,
+                  (double)most_cold_bytes * 1e-9, (double)frame->cold_bytes * 1e-6);
+}
+
+static fathom_status choose_sets(bench_frame *frame) {
+  rt_device *device = api_executable_device(frame->executable);
+  frame->sets = frame->step = 1;
+  if (frame->result.cache != FATHOM_CACHE_COLD) return FATHOM_OK;
+  if (device == NULL) return choose_host_sets(frame);
+  frame->sets = tune_cold_sets(device, frame->read_bytes + frame->written_bytes);
+  return FATHOM_OK;
+}
+
 static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph *graph) {
   fathom_status status = lay_out_all(call, frame, graph);
-  rt_device *device = api_executable_device(frame->executable);
-  frame->sets = 1;
-  if (frame->result.cache == FATHOM_CACHE_COLD && device != NULL)
-    frame->sets = tune_cold_sets(device, frame->read_bytes + frame->written_bytes);
+  if (status == FATHOM_OK) status = choose_sets(frame);
+  frame->set = base_new(&call->arena, uint32_t);
   for (uint32_t i = 0; i < frame->count && status == FATHOM_OK; i++)
     status = give_memory(call, frame, &frame->tensors[i]);
   if (status == FATHOM_OK)
@@ -160,11 +217,21 @@ static fathom_status prepare(api_call *call, bench_frame *frame, const ir_graph 
 static void run_once(void *user) {
   bench_frame *frame = user;
   for (uint32_t i = 0; i < frame->count && frame->sets > 1; i++)
-    frame->tensors[i].dlpack.data = frame->tensors[i].memory + frame->set * frame->tensors[i].bytes;
-  frame->set = (frame->set + 1) % frame->sets;
+    frame->tensors[i].dlpack.data =
+        frame->tensors[i].memory + *frame->set * frame->tensors[i].bytes;
+  *frame->set = (*frame->set + frame->step) % frame->sets;
   fathom_status status = fathom_run(frame->executable, frame->args, frame->count, frame->workspace,
                                     frame->workspace_bytes, &frame->public_executor);
   if (frame->status == FATHOM_OK) frame->status = status;
+}
+
+// On the host, all sets once: what was filled last is not warmer than the rest when timing begins.
+// A run that is refused is refused at once.
+static fathom_status go_round(bench_frame *frame) {
+  uint32_t runs = api_executable_device(frame->executable) != NULL ? 1 : frame->sets;
+  for (uint32_t i = 0; i < runs && frame->status == FATHOM_OK; i++)
+    run_once(frame);
+  return frame->status;
 }
 
 static base_status measure_work(api_call *call, bench_frame *frame, tune_work work, double seconds,
@@ -172,7 +239,7 @@ static base_status measure_work(api_call *call, bench_frame *frame, tune_work wo
   rt_device *device = api_executable_device(frame->executable);
   if (device == NULL)
     return tune_measure_interleaved(work, &frame->executor, frame->read_bytes, frame->written_bytes,
-                                    seconds, measured);
+                                    frame->cold_bytes, seconds, measured);
   return tune_measure_device(device, work, frame->sets, frame->read_bytes + frame->written_bytes,
                              seconds, measured, &call->diag);
 }
@@ -182,6 +249,7 @@ static base_status measure_work(api_call *call, bench_frame *frame, tune_work wo
 struct api_timer {
   api_call *call;
   bench_frame frame; // its tensors are for all
+  bool ran;
 };
 
 fathom_status api_timer_open(api_call *call, fathom_context *context, const ir_graph *graph,
@@ -214,8 +282,12 @@ fathom_status api_timer_work(api_timer *timer, const fathom_executable *executab
     own->workspace = timer->frame.workspace;
   }
   own->workspace_bytes = needed;
-  run_once(own);
   *out = (tune_work){run_once, own};
+  if (timer->ran)
+    run_once(own);
+  else
+    go_round(own);
+  timer->ran = true;
   return own->status;
 }
 
@@ -263,8 +335,8 @@ static fathom_status bench_body(api_call *call, void *opaque) {
   if (!ir_verify(graph, IR_STAGE_BOUND, &call->diag)) return FATHOM_INVALID;
   fathom_status status = prepare(call, frame, graph);
   if (status != FATHOM_OK) return status;
-  run_once(frame); // a run that is refused is not measured
-  if (frame->status != FATHOM_OK) return frame->status;
+  status = go_round(frame); // a run that is refused is not measured
+  if (status != FATHOM_OK) return status;
   tune_comparison measured;
   base_status timing = measure(call, frame, &measured);
   if (frame->status != FATHOM_OK) return frame->status;
@@ -285,6 +357,7 @@ static fathom_status bench_body(api_call *call, void *opaque) {
       .threads = on_device ? 0 : frame->executor.concurrency,
       .batch = on_device ? measured.batch : 0,
       .cache = frame->result.cache,
+      .sets = frame->sets,
       .launch_us = measured.launch_seconds * 1e6,
       .schedule = artefact != NULL ? artefact->schedule : "",
       .schedule_source = artefact != NULL ? artefact->schedule_source : "default",
@@ -292,20 +365,12 @@ static fathom_status bench_body(api_call *call, void *opaque) {
   return FATHOM_OK;
 }
 
-// What the runs are to find in the caches.
-static fathom_status choose_cache(const fathom_executable *executable,
-                                  const fathom_bench_options *options, fathom_cache *out) {
-  bool on_device = executable->kind == API_CUDA;
-  *out = options->cache;
-  if (*out == FATHOM_CACHE_DEFAULT) *out = on_device ? FATHOM_CACHE_COLD : FATHOM_CACHE_WARM;
-  if (*out != FATHOM_CACHE_WARM && *out != FATHOM_CACHE_COLD)
-    return api_fail(FATHOM_INVALID, "'cache' is %d, which is no fathom_cache", (int)*out);
-  if (*out == FATHOM_CACHE_COLD && !on_device)
-    return api_fail(FATHOM_UNSUPPORTED,
-                    "the %s target is measured with warm caches only\n"
-                    "  hint: more rows than the caches hold come from memory",
-                    api_targets[executable->kind].name);
-  return FATHOM_OK;
+fathom_status api_cache_choose(api_kind kind, fathom_cache wanted, fathom_cache *out) {
+  *out = wanted;
+  if (wanted == FATHOM_CACHE_DEFAULT)
+    *out = kind == API_CUDA ? FATHOM_CACHE_COLD : FATHOM_CACHE_WARM;
+  if (*out == FATHOM_CACHE_WARM || *out == FATHOM_CACHE_COLD) return FATHOM_OK;
+  return api_fail(FATHOM_INVALID, "'cache' is %d, which is no fathom_cache", (int)*out);
 }
 
 fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
@@ -326,7 +391,7 @@ fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
   if (options.dynamic_size < 0 || !(options.seconds >= 0))
     return api_fail(FATHOM_INVALID, "'dynamic_size' and 'seconds' must be 0 or more");
   bench_frame frame = {.graph = graph, .executable = executable, .options = &options};
-  status = choose_cache(executable, &options, &frame.result.cache);
+  status = api_cache_choose(executable->kind, options.cache, &frame.result.cache);
   if (status != FATHOM_OK) return status;
   status = API_STRUCT_OUT(result, frame.result,
                           fathom_bench_result); // refused before two seconds of work

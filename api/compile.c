@@ -138,8 +138,10 @@ static void release_variant(api_variant *variant) {
 
 static void release_code(void *opaque) {
   fathom_executable *executable = opaque;
-  for (uint32_t i = 0; i < executable->variant_count; i++)
-    release_variant(&executable->variants[i]);
+  // Neighbours may share theirs.
+  for (uint32_t i = executable->variant_count; i-- > 0;)
+    if (i == 0 || executable->variants[i].artefact != executable->variants[i - 1].artefact)
+      release_variant(&executable->variants[i]);
 }
 
 // A cache folder that somebody named must be one that can be read, or made: falling back in silence
@@ -262,18 +264,28 @@ static bool may_go_without(const api_call *call, const cg_options *options) {
   return call->diag.status == BASE_UNSUPPORTED && !options->expect_cached;
 }
 
-// One for each tuned schedule that differs from the one for fewer rows, or else one for all rows.
+// Code for each tuned schedule that differs from the one for fewer rows, or else for all rows.
 static bool make_variants(api_call *call, const cg_target *target, const ir_graph *fused,
                           const cg_options *options, rt_device *device, uint32_t count,
                           const api_tuned *tuned, fathom_executable *executable) {
   executable->variants = base_new_array(&executable->arena, api_variant, count + 1);
+  const api_tuned *last = NULL; // that there is code for
   for (uint32_t i = 0; i < count; i++) {
     cg_options own = *options;
     const base_diag before = call->diag;
-    if (i > 0 && strcmp(tuned[i].schedule, tuned[i - 1].schedule) == 0) continue;
     own.schedule = tuned[i].schedule;
     own.schedule_source = tuned[i].by_model ? "model" : "tuned";
-    if (add_variant(call, target, fused, &own, device, tuned[i].rows, executable)) continue;
+    // Each number of rows is kept, also where the code is the same: it says what is nearest.
+    if (last && strcmp(tuned[i].schedule, last->schedule) == 0) {
+      api_variant same = executable->variants[executable->variant_count - 1];
+      same.rows = tuned[i].rows;
+      executable->variants[executable->variant_count++] = same;
+      continue;
+    }
+    if (add_variant(call, target, fused, &own, device, tuned[i].rows, executable)) {
+      last = &tuned[i];
+      continue;
+    }
     if (!may_go_without(call, options)) return false;
     release_variant(&executable->variants[--executable->variant_count]);
     call->diag = before;

@@ -161,6 +161,10 @@ bool api_device_copy(api_call *call, const fathom_executable *executable, void *
                      const void *from, size_t bytes) {
   rt_device *device = api_executable_device(executable);
   if (to == from || bytes == 0) return true;
+  if (device == NULL) {
+    memcpy(to, from, bytes);
+    return true;
+  }
   return device->ops->copy(device, NULL, to, from, bytes, &call->diag) == BASE_OK;
 }
 

@@ -68,9 +68,7 @@ static bool check_kind(base_diag *diag, const char *what, api_kind target) {
 
 // ---- architectures ------------------------------------------------------------------------------
 
-// That of this machine's GPU, or the default; `*why` is then one line for people. Without a GPU that
-// is no error: nothing is run.
-static bool choose_arch(api_call *call, api_request *request, const char **why) {
+bool api_arch_choose(api_call *call, api_request *request, const char **why) {
   rt_device_facts facts;
   base_diag unused;
   uint32_t ordinal;
@@ -115,7 +113,7 @@ static fathom_status emit_body(api_call *call, void *opaque) {
   const char *arch_line;
   if (!api_request_read(call, frame->options, &request) ||
       !check_kind(&call->diag, frame->what, request.kind) ||
-      !choose_arch(call, &request, &arch_line))
+      !api_arch_choose(call, &request, &arch_line))
     return FATHOM_INVALID;
   const ir_graph *graph = api_lower(call, frame->graph, &request);
   if (graph == NULL) return FATHOM_INVALID;

@@ -3,9 +3,12 @@
 #include "api/records.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "runtime/cuda/driver.h"
 
 // ---- warnings -----------------------------------------------------------------------------------
 
@@ -68,17 +71,6 @@ static bool find_machine(api_call *call, tune_database_options *options, tune_ke
 
 // ---- a set of files -----------------------------------------------------------------------------
 
-// A set without files. The machine may have no cpu target: then no record is good for anything here.
-static void describe_machine(api_call *call, api_record_set *set, const char **shipped) {
-  api_place place;
-  *shipped = NULL;
-  if (!api_tuned_place_cpu(call, &place)) return;
-  set->compiles = true;
-  set->device = place.options.device;
-  set->own = api_tuned_key(call, NULL, &place, 0);
-  *shipped = place.options.shipped;
-}
-
 static const char *name_of(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash != NULL ? slash + 1 : path;
@@ -96,22 +88,41 @@ static const char *take_reports(api_call *call, const base_diag *found) {
   return problem;
 }
 
-static api_record_file make_file(const api_record_set *set, const char *path,
-                                 const tune_database *database) {
-  return (api_record_file){
-      .path = path,
-      .database = database,
-      .problem = "",
-      .here = set->compiles && database != NULL &&
-              tune_device_equal(tune_database_device(database), &set->device),
-  };
+// Where a compilation for a file's device would look: that of this machine's CPU, of the GPU at hand, or
+// of one that stands for an architecture.
+static bool place_of(api_call *call, const tune_device *device, api_place *place) {
+  if (strcmp(device->kind, "cuda") != 0) return api_tuned_place_cpu(call, place);
+  rt_device_facts facts;
+  uint32_t ordinal;
+  base_diag unused;
+  base_diag_init(&unused, &call->arena, BASE_STR(""), BASE_STR(""));
+  api_request request = {.kind = API_CUDA};
+  unsigned major = 0, minor = 0;
+  if (sscanf(device->features, "%u.%u", &major, &minor) != 2) return false;
+  snprintf(request.arch, sizeof request.arch, "sm_%u%u", major % 1000, minor % 10);
+  if (api_device_ordinal(call, &ordinal) && rt_cuda_facts(ordinal, &facts, &unused) == BASE_OK &&
+      strcmp(facts.name, device->name) == 0)
+    request.facts = &facts;
+  return api_tuned_place(call, &request, place);
 }
 
-static api_record_file read_file(api_call *call, const api_record_set *set, const char *path) {
+static api_record_file make_file(api_call *call, const char *path, const tune_database *database) {
+  api_record_file file = {.path = path, .database = database, .problem = ""};
+  api_place place;
+  if (database == NULL || !place_of(call, tune_database_device(database), &place)) return file;
+  file.compiles = true;
+  file.own = api_tuned_key(call, NULL, &place, 0);
+  file.here = tune_device_equal(tune_database_device(database), &place.options.device);
+  const char *own = tune_database_path_of(&call->arena, "", &place.options.device);
+  file.found = strcmp(name_of(path), name_of(own)) == 0;
+  return file;
+}
+
+static api_record_file read_file(api_call *call, const char *path) {
   base_diag found;
   base_diag_init(&found, &call->arena, BASE_STR(""), BASE_STR(""));
   const tune_database *database = tune_database_open_file(&call->arena, path, &found);
-  api_record_file file = make_file(set, path, database);
+  api_record_file file = make_file(call, path, database);
   file.problem = take_reports(call, &found);
   return file;
 }
@@ -122,12 +133,9 @@ static void read_folder(api_call *call, api_record_set *set, const char *folder,
   api_record_file *files = base_new_array(&call->arena, api_record_file, set->count + count);
   if (set->count > 0) memcpy(files, set->files, set->count * sizeof *files);
   set->files = files;
-  const char *own =
-      set->compiles ? name_of(tune_database_path_of(&call->arena, folder, &set->device)) : "";
   for (uint32_t i = 0; i < count; i++) {
-    api_record_file file = read_file(call, set, paths[i]);
+    api_record_file file = read_file(call, paths[i]);
     file.shipped = shipped;
-    file.found = strcmp(name_of(paths[i]), own) == 0;
     set->files[set->count++] = file;
   }
 }
@@ -137,15 +145,14 @@ static bool read_named(api_call *call, api_record_set *set, const char *path) {
   const tune_database *database = tune_database_open_file(&call->arena, path, &call->diag);
   if (database == NULL) return false;
   set->files = base_new(&call->arena, api_record_file);
-  set->files[0] = make_file(set, path, database);
+  set->files[0] = make_file(call, path, database);
   set->files[0].found = true;
   set->count = 1;
   return true;
 }
 
-static bool read_set(api_call *call, api_record_set *set, const char *file) {
-  const char *shipped;
-  describe_machine(call, set, &shipped);
+bool api_records_read(api_call *call, api_record_set *set, const char *file) {
+  const char *shipped = api_share_folder(&call->arena, "tuned");
   set->folder = "";
   if (file != NULL) return read_named(call, set, file);
   if (call->context->cache_directory[0] == 0) return true;
@@ -187,7 +194,7 @@ static fathom_status look_body(api_call *call, void *opaque) {
   api_record_set set = {0};
   const char *graph = frame->options->graph;
   if (graph != NULL && graph[0] == '@') graph++;
-  if (!read_set(call, &set, frame->options->file)) return failed(call);
+  if (!api_records_read(call, &set, frame->options->file)) return failed(call);
   if (graph != NULL && !has_graph(call, &set, graph)) return failed(call);
   base_text text = {.arena = &call->arena};
   if (frame->options->json != 0)
@@ -306,8 +313,9 @@ static void note_gone(void *user, const tune_record *record) {
   prune_frame *frame = user;
   base_arena *arena = &frame->call->arena;
   const char *before = frame->options->before;
-  const char *why =
-      frame->options->stale ? api_record_difference(arena, &frame->own, &record->key, true) : "";
+  const char *why = frame->options->stale
+                        ? api_record_difference(arena, &frame->own, &record->key, false, true)
+                        : "";
   if (why[0] == 0) why = base_str_format(arena, "older than %s", before != NULL ? before : "").data;
   base_push(arena, &frame->gone, (api_record_gone){*record, why});
 }

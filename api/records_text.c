@@ -21,18 +21,18 @@ static const char *part_text(base_arena *arena, const tune_key *key, const tune_
   return base_str_format(arena, "%lld", (long long)tune_key_number_of(key, part)).data;
 }
 
-static bool has_seed_difference(base_arena *arena, const tune_key *own, const tune_key *key,
-                                const tune_key_part *part) {
-  return part->rule == TUNE_SEED &&
+static bool differs(base_arena *arena, const tune_key *own, const tune_key *key, bool exact,
+                    const tune_key_part *part) {
+  return (part->rule == TUNE_SEED || (exact && part->rule == TUNE_EXACT)) &&
          strcmp(part_text(arena, own, part), part_text(arena, key, part)) != 0;
 }
 
 const char *api_record_difference(base_arena *arena, const tune_key *own, const tune_key *key,
-                                  bool full) {
+                                  bool exact, bool full) {
   base_text text = {.arena = arena};
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
     const tune_key_part *part = &tune_key_parts[i];
-    if (!has_seed_difference(arena, own, key, part)) continue;
+    if (!differs(arena, own, key, exact, part)) continue;
     base_text_printf(&text, "%s%s%s", text.length > 0 ? ", " : "", full ? "" : "other ",
                      part->name);
     if (full)
@@ -42,14 +42,34 @@ const char *api_record_difference(base_arena *arena, const tune_key *own, const 
   return text.length > 0 ? text.data : "";
 }
 
-const char *api_record_flaw(base_arena *arena, const api_record_set *set,
-                            const api_record_file *file, const tune_record *record, bool full) {
-  if (!set->compiles) return "no cpu target here";
+// From runs that found the caches otherwise: of two such records the newer one is taken.
+static const char *newer_than(const api_record_file *file, const tune_record *record) {
+  uint32_t count = file->database != NULL ? tune_database_count(file->database) : 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const tune_record *other = tune_database_at(file->database, i);
+    tune_key_distance distance = tune_key_compared(&other->key, &record->key);
+    if (distance.useless || distance.near > 0 || distance.seed > 0 || distance.either == 0)
+      continue;
+    if (strcmp(other->source, "measured") == 0 && strcmp(other->date, record->date) > 0)
+      return other->key.cache;
+  }
+  return "";
+}
+
+const char *api_record_flaw(base_arena *arena, const api_record_file *file,
+                            const tune_record *record, bool full) {
+  bool gpu = strncmp(record->key.target, "cuda", 4) == 0;
+  if (!file->compiles) return gpu ? "no compiler for it here" : "no cpu target here";
   if (!file->here) return "other device";
-  const char *difference = api_record_difference(arena, &set->own, &record->key, full);
+  tune_key own = file->own;
+  bool by_model = strcmp(record->source, "model") == 0;
+  if (by_model) own.driver = record->key.driver; // a model needs none
+  const char *difference = api_record_difference(arena, &own, &record->key, false, full);
   if (difference[0] != 0) return difference;
-  if (strcmp(record->source, "measured") != 0) return "not measured";
-  return file->found ? "" : "file of another name";
+  if (by_model && !gpu) return "not measured";
+  if (!file->found) return "file of another name";
+  const char *caches = newer_than(file, record);
+  return caches[0] != 0 ? base_str_format(arena, "a newer one, with %s caches", caches).data : "";
 }
 
 // 0: not known.
@@ -88,7 +108,7 @@ static bool is_control(const unsigned char *at) {
   return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0);
 }
 
-static void append_shown(base_text *out, const char *text) {
+void api_append_shown(base_text *out, const char *text) {
   for (; *text; text++) {
     bool control = is_control((const unsigned char *)text);
     base_text_append(out, control ? "?" : text, 1);
@@ -98,7 +118,7 @@ static void append_shown(base_text *out, const char *text) {
 
 // ---- tables -------------------------------------------------------------------------------------
 
-enum { COLUMNS = 9 };
+enum { COLUMNS = 10 };
 
 // A line of cells; NULL ends one that is shorter.
 typedef struct table_row {
@@ -119,7 +139,7 @@ static void append_row(base_text *out, const table_row *row, const int *widths,
     int space = widths[c] - width_of(row->cells[c]);
     bool last = c + 1 == COLUMNS || !row->cells[c + 1];
     base_text_printf(out, "  %*s", numbers[c] == 'r' ? space : 0, "");
-    append_shown(out, row->cells[c]);
+    api_append_shown(out, row->cells[c]);
     if (!last && numbers[c] != 'r') base_text_printf(out, "%*s", space, "");
   }
   base_text_append(out, "\n", 1);
@@ -147,24 +167,24 @@ static const char *count_text(base_arena *arena, int64_t count) {
 
 // ---- list ---------------------------------------------------------------------------------------
 
-static void append_device(base_text *out, const api_record_set *set, const api_record_file *file) {
+static void append_device(base_text *out, const api_record_file *file) {
   const tune_device *device = tune_database_device(file->database);
   base_text_append(out, "  ", 2);
-  append_shown(out, device->name);
+  api_append_shown(out, device->name);
   base_text_printf(out, ", %lld %s, ", (long long)device->units,
                    strcmp(device->kind, "cpu") == 0 ? "cores" : "units");
-  append_shown(out, device->features);
-  if (set->compiles) base_text_printf(out, "; %s", file->here ? "this machine" : "another device");
+  api_append_shown(out, device->features);
+  if (file->compiles) base_text_printf(out, "; %s", file->here ? "this machine" : "another device");
 }
 
-static void append_file(base_text *out, const api_record_set *set, const api_record_file *file) {
-  append_shown(out, file->path);
+static void append_file(base_text *out, const api_record_file *file) {
+  api_append_shown(out, file->path);
   base_text_printf(out, "%s\n", file->shipped ? ", comes with Fathom" : "");
   if (file->database == NULL) {
     base_text_printf(out, "  nothing of it can be used: ");
-    append_shown(out, file->problem);
+    api_append_shown(out, file->problem);
   } else {
-    append_device(out, set, file);
+    append_device(out, file);
     base_text_printf(out, "; %u record%s", records_of(file), plural(records_of(file)));
   }
   base_text_append(out, "\n", 1);
@@ -176,9 +196,9 @@ static const char *axes_text(base_arena *arena, const tune_record *record) {
       .data;
 }
 
-static table_row list_row(base_arena *arena, const api_record_set *set, const api_record_file *file,
+static table_row list_row(base_arena *arena, const api_record_file *file,
                           const tune_record *record) {
-  const char *flaw = api_record_flaw(arena, set, file, record, false);
+  const char *flaw = api_record_flaw(arena, file, record, false);
   return (table_row){{
       graph_text(arena, record),
       axes_text(arena, record),
@@ -187,23 +207,23 @@ static table_row list_row(base_arena *arena, const api_record_set *set, const ap
       time_text(arena, record->best.median_us),
       speed_up_text(arena, record),
       ceiling_text(arena, record),
+      record->key.cache,
       base_str_format(arena, "%.10s", record->date).data,
       flaw[0] ? base_str_format(arena, "no: %s", flaw).data : "yes",
   }};
 }
 
-static void append_records(base_text *out, const api_record_set *set, const api_record_file *file,
-                           const char *graph) {
-  static const table_row head = {
-      {"graph", "axes", "target", "threads", "best", "speed-up", "ceiling", "date", "usable"}};
+static void append_records(base_text *out, const api_record_file *file, const char *graph) {
+  static const table_row head = {{"graph", "axes", "target", "threads", "best", "speed-up",
+                                  "ceiling", "caches", "date", "usable"}};
   uint32_t count = records_of(file), shown = 1;
   table_row *rows = base_new_array(out->arena, table_row, count + 1);
   rows[0] = head;
   for (uint32_t i = 0; i < count; i++) {
     const tune_record *record = tune_database_at(file->database, i);
-    if (api_record_is_of(record, graph)) rows[shown++] = list_row(out->arena, set, file, record);
+    if (api_record_is_of(record, graph)) rows[shown++] = list_row(out->arena, file, record);
   }
-  if (shown > 1) append_table(out, rows, shown, "lllrrrrll");
+  if (shown > 1) append_table(out, rows, shown, "lllrrrrlll");
 }
 
 static void append_emptiness(base_text *out, const api_record_set *set) {
@@ -211,7 +231,7 @@ static void append_emptiness(base_text *out, const api_record_set *set) {
     base_text_printf(out, "the cache is off: no tuning records are kept or used\n");
   else {
     base_text_printf(out, "there are no tuning records in ");
-    append_shown(out, set->folder);
+    api_append_shown(out, set->folder);
     base_text_append(out, "\n", 1);
   }
 }
@@ -220,8 +240,8 @@ void api_records_list(const api_record_set *set, const char *graph, base_text *o
   if (set->count == 0) append_emptiness(out, set);
   for (uint32_t i = 0; i < set->count; i++) {
     if (i > 0) base_text_append(out, "\n", 1);
-    append_file(out, set, &set->files[i]);
-    append_records(out, set, &set->files[i], graph);
+    append_file(out, &set->files[i]);
+    append_records(out, &set->files[i], graph);
   }
 }
 
@@ -247,7 +267,7 @@ void api_records_gone(const api_record_gone *gone, uint32_t count, base_text *ou
 
 static void append_line(base_text *out, const char *name, const char *value) {
   base_text_printf(out, "  %-10s ", name);
-  append_shown(out, value);
+  api_append_shown(out, value);
   base_text_append(out, "\n", 1);
 }
 
@@ -259,9 +279,9 @@ static void append_trial(base_text *out, const char *name, const tune_trial *tri
   else
     base_text_printf(out, "%s", tune_outcome_name(trial->outcome));
   if (trial->why[0] != 0) base_text_printf(out, ": ");
-  append_shown(out, trial->why);
+  api_append_shown(out, trial->why);
   base_text_printf(out, "\n  %-10s ", "");
-  append_shown(out, trial->schedule);
+  api_append_shown(out, trial->schedule);
   base_text_append(out, "\n", 1);
 }
 
@@ -303,18 +323,17 @@ static void append_result(base_text *out, const tune_record *record) {
   append_line(out, "ceiling", ceiling_text(out->arena, record));
   append_line(out, "tried", tried_text(out->arena, record));
   append_line(out, "source",
-              base_str_format(out->arena, "%s, %s caches, seed %llu", record->source, record->cache,
-                              (unsigned long long)record->seed)
+              base_str_format(out->arena, "%s, %s caches, seed %llu", record->source,
+                              record->key.cache, (unsigned long long)record->seed)
                   .data);
   append_line(out, "date", record->date);
   if (record->contended) append_line(out, "caution", "other programs were at work meanwhile");
 }
 
-static void show_record(base_text *out, const api_record_set *set, const api_record_file *file,
-                        const tune_record *record) {
-  const char *flaw = api_record_flaw(out->arena, set, file, record, true);
+static void show_record(base_text *out, const api_record_file *file, const tune_record *record) {
+  const char *flaw = api_record_flaw(out->arena, file, record, true);
   base_text_append(out, "@", 1);
-  append_shown(out, record->graph_name);
+  api_append_shown(out, record->graph_name);
   base_text_append(out, "\n", 1);
   append_line(out, "file", file->path);
   append_line(out, "device", tune_database_device(file->database)->name);
@@ -332,7 +351,7 @@ void api_records_show(const api_record_set *set, const char *graph, base_text *o
       const tune_record *record = tune_database_at(file->database, i);
       if (!api_record_is_of(record, graph)) continue;
       if (out->length > 0) base_text_append(out, "\n", 1);
-      show_record(out, set, file, record);
+      show_record(out, file, record);
     }
   }
   if (out->length == 0) append_emptiness(out, set);
@@ -421,7 +440,7 @@ static void json_key(base_text *out, const tune_key *key) {
 static void json_differs(base_text *out, const tune_key *own, const tune_key *key) {
   json_open(out, "differs", "[");
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
-    if (!has_seed_difference(out->arena, own, key, &tune_key_parts[i])) continue;
+    if (!differs(out->arena, own, key, false, &tune_key_parts[i])) continue;
     json_item(out);
     json_string(out, tune_key_parts[i].name);
   }
@@ -434,7 +453,6 @@ static void json_details(base_text *out, const tune_record *record) {
   json_trial(out, "best", &record->best);
   json_trial(out, "default", &record->initial);
   json_text(out, "source", record->source);
-  json_text(out, "cache", record->cache);
   json_name(out, "seed");
   base_text_printf(out, "%llu", (unsigned long long)record->seed);
   json_bool(out, "contended", record->contended);
@@ -445,9 +463,9 @@ static void json_details(base_text *out, const tune_record *record) {
   base_text_append(out, "}", 1);
 }
 
-static void json_record(base_text *out, const api_record_set *set, const api_record_file *file,
-                        const tune_record *record, bool full) {
-  const char *flaw = api_record_flaw(out->arena, set, file, record, true);
+static void json_record(base_text *out, const api_record_file *file, const tune_record *record,
+                        bool full) {
+  const char *flaw = api_record_flaw(out->arena, file, record, true);
   json_item(out);
   base_text_append(out, "{", 1);
   json_text(out, "graph", record->graph_name);
@@ -458,10 +476,11 @@ static void json_record(base_text *out, const api_record_set *set, const api_rec
   json_known(out, "median_us", record->best.median_us);
   json_known(out, "speed_up", speed_up_of(record));
   json_known(out, "of_ceiling", record->of_ceiling);
+  json_text(out, "cache", record->key.cache);
   json_text(out, "date", record->date);
   json_bool(out, "usable", flaw[0] == 0);
   json_text(out, "why_not", flaw);
-  if (set->compiles) json_differs(out, &set->own, &record->key);
+  if (file->compiles) json_differs(out, &file->own, &record->key);
   if (full) json_details(out, record);
   base_text_append(out, "}", 1);
 }
@@ -475,8 +494,7 @@ static void json_device(base_text *out, const tune_device *device) {
   base_text_append(out, "}", 1);
 }
 
-static void json_file(base_text *out, const api_record_set *set, const api_record_file *file,
-                      const char *graph, bool full) {
+static void json_file(base_text *out, const api_record_file *file, const char *graph, bool full) {
   json_item(out);
   base_text_append(out, "{", 1);
   json_text(out, "path", file->path);
@@ -487,7 +505,7 @@ static void json_file(base_text *out, const api_record_set *set, const api_recor
   json_open(out, "records", "[");
   for (uint32_t i = 0; i < records_of(file); i++) {
     const tune_record *record = tune_database_at(file->database, i);
-    if (api_record_is_of(record, graph)) json_record(out, set, file, record, full);
+    if (api_record_is_of(record, graph)) json_record(out, file, record, full);
   }
   base_text_append(out, "]}", 2);
 }
@@ -497,6 +515,6 @@ void api_records_json(const api_record_set *set, const char *graph, bool full, b
   json_text(out, "folder", set->folder);
   json_open(out, "files", "[");
   for (uint32_t i = 0; i < set->count; i++)
-    json_file(out, set, &set->files[i], graph, full);
+    json_file(out, &set->files[i], graph, full);
   base_text_append(out, "]}\n", 3);
 }

@@ -318,6 +318,7 @@ static bool search(tune_frame *frame, const tune_bench_options *bench_options,
       !frame->options.offline && tune_load_of_others(&before, &after) > contended_share;
   take_result(frame, space, &found);
   frame->result.of_ceiling = outcome.of_ceiling[1];
+  frame->result.gb_s = outcome.of_ceiling[1] * outcome.ceiling_gb_s;
   frame->result.contended = outcome.contended;
   frame->result.resumed = store->earlier_count;
   if (!frame->options.offline)
@@ -444,6 +445,9 @@ fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
   if (options->dynamic_size == 0) options->dynamic_size = API_USUAL_ROWS;
   if (options->seconds == 0) options->seconds = default_seconds;
   if (options->memory_mb == 0) options->memory_mb = MEMORY_MB;
+  status = api_cache_choose(API_CPU, options->cache, &options->cache);
+  if (status != FATHOM_OK) return status;
+  frame.result.cache = options->cache;
   if (options->trial_seconds == 0) options->trial_seconds = default_trial_seconds;
   status = api_call_run(context, tune_body, &frame);
   return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_tune_result) : status;

@@ -68,6 +68,7 @@ static bool open_database(api_store *store) {
   if (!store->database) return forgive(store, &before);
   store->key = api_tuned_key(call, store->request.graph, &place, store->request.subject->threads);
   store->key.rows = store->request.subject->rows;
+  store->key.cache = store->request.cache;
   return true;
 }
 
@@ -96,7 +97,7 @@ static const tune_record *find_known(const api_store *store) {
   const tune_record *record = tune_database_find(store->database, &store->key, false, &match);
   const char *source = store->request.by_model ? "model" : "measured";
   bool is_known = match == TUNE_EXACT_MATCH && strcmp(record->source, source) == 0 &&
-                  strcmp(record->cache, store->request.cache) == 0;
+                  strcmp(record->key.cache, store->request.cache) == 0;
   return is_known && !tune_journal_is_left(store->database, &store->key) ? record : NULL;
 }
 
@@ -217,7 +218,6 @@ static tune_record make_record(const api_store *store, const api_store_outcome *
       .graph_name = base_str_copy(arena, store->request.graph->name).data,
       .axes = api_axes_text(arena, store->request.graph),
       .source = store->request.by_model ? "model" : "measured",
-      .cache = store->request.cache,
       .date = date_now(arena),
       .seed = store->request.seed,
       .contended = outcome->contended,
@@ -268,7 +268,7 @@ static bool write_page(const api_store *store, const api_store_outcome *outcome,
       .target = api_targets[store->request.compile->kind].name,
       .rows = subject->rows,
       .threads = subject->threads,
-      .cache = record->cache,
+      .cache = store->request.cache,
       .date = record->date,
       .contended = record->contended,
       .bytes = (uint64_t)((cost.bytes_read + cost.bytes_written) * rows),

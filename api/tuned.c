@@ -103,6 +103,7 @@ tune_key api_tuned_key(api_call *call, const ir_graph *graph, const api_place *p
       .threads = threads,
       .layout = "dense",
       .alignment = RT_ALIGNMENT,
+      .cache = "", // whoever runs a kernel does not say what it will find there
       .generator = cg_generator_id(),
       .compiler = place->compiler,
       .driver = place->driver,
@@ -135,7 +136,7 @@ static bool has_changed(const struct stat *before, const char *path) {
 static void read_records(struct api_records *records) {
   base_diag unused;
   base_diag_init(&unused, &records->arena, BASE_STR(""), BASE_STR(""));
-  records->place.options.read_only = true;
+  records->place.options.winners_only = true;
   records->database = tune_database_open(&records->arena, &records->place.options, &unused);
   if (records->database == NULL || stat(tune_database_path(records->database), &records->file) != 0)
     memset(&records->file, 0, sizeof records->file);
@@ -189,26 +190,33 @@ static bool is_usable(const tune_record *record, const tune_key *key) {
          (!by_model || strncmp(key->target, "cuda", 4) == 0);
 }
 
-static uint32_t place_for(const api_tuned *found, uint32_t count, int64_t rows) {
-  uint32_t at = 0;
-  while (at < count && found[at].rows < rows)
-    at++;
-  return at;
+// Of two for the same rows: measured before the model's word, the user's before shipped ones, then the
+// newest, whatever it found in the caches.
+static bool is_better(const api_tuned *a, const api_tuned *b) {
+  if (a->by_model != b->by_model) return b->by_model;
+  if (a->shipped != b->shipped) return b->shipped;
+  return strcmp(a->date, b->date) > 0;
 }
 
-// Ascending; of two for the same rows the measured one, then the first, which is the user's.
-static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record) {
-  uint32_t at = place_for(found, count, record->key.rows);
+// Ascending by rows.
+static uint32_t insert(api_tuned *found, uint32_t count, const tune_record *record, bool shipped) {
+  uint32_t at = 0;
+  api_tuned own = {.rows = record->key.rows,
+                   .by_model = strcmp(record->source, "model") == 0,
+                   .shipped = shipped};
   size_t bytes = strlen(record->best.schedule) + 1;
-  bool by_model = strcmp(record->source, "model") == 0;
-  bool same = at < count && found[at].rows == record->key.rows;
-  if (bytes > sizeof found[at].schedule || (same && (by_model || !found[at].by_model)))
+  if (bytes > sizeof own.schedule) return count;
+  memcpy(own.schedule, record->best.schedule, bytes);
+  snprintf(own.date, sizeof own.date, "%s", record->date);
+  while (at < count && found[at].rows < own.rows)
+    at++;
+  if (at < count && found[at].rows == own.rows) {
+    if (is_better(&own, &found[at])) found[at] = own;
     return count;
-  if (!same) memmove(&found[at + 1], &found[at], (count - at) * sizeof *found);
-  found[at].rows = record->key.rows;
-  found[at].by_model = by_model;
-  memcpy(found[at].schedule, record->best.schedule, bytes);
-  return count + !same;
+  }
+  memmove(&found[at + 1], &found[at], (count - at) * sizeof *found);
+  found[at] = own;
+  return count + 1;
 }
 
 // Of a CPU only code for this machine's own.
@@ -240,7 +248,8 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const api_request
   if (records && records->database && tune_database_count(records->database) <= all)
     for (uint32_t i = 0; i < tune_database_count(records->database); i++) {
       const tune_record *record = tune_database_at(records->database, i);
-      if (is_usable(record, &key)) count = insert(found, count, record);
+      if (is_usable(record, &key))
+        count = insert(found, count, record, tune_database_is_shipped(records->database, i));
     }
   pthread_mutex_unlock(context->lock);
   *out = found;
@@ -272,12 +281,18 @@ bool api_second_is_nearer(int64_t first, int64_t second, int64_t rows) {
   return (double)rows * (double)rows > (double)first * (double)second;
 }
 
+const api_tuned *api_tuned_nearest(const api_tuned *tuned, uint32_t count, int64_t rows) {
+  const api_tuned *best = tuned;
+  for (uint32_t i = 1; i < count; i++)
+    if (api_second_is_nearer(best->rows, tuned[i].rows, rows)) best = &tuned[i];
+  return best;
+}
+
 void api_tuned_apply(api_call *call, const ir_graph *graph, int64_t rows, api_request *request) {
   const api_tuned *tuned;
-  uint32_t count = api_tuned_find(call, graph, request, &tuned), best = 0;
-  for (uint32_t i = 1; i < count; i++)
-    if (api_second_is_nearer(tuned[best].rows, tuned[i].rows, rows)) best = i;
+  uint32_t count = api_tuned_find(call, graph, request, &tuned);
   if (count == 0) return;
-  request->cg.schedule = tuned[best].schedule;
-  request->cg.schedule_source = tuned[best].by_model ? "model" : "tuned";
+  const api_tuned *best = api_tuned_nearest(tuned, count, rows);
+  request->cg.schedule = best->schedule;
+  request->cg.schedule_source = best->by_model ? "model" : "tuned";
 }

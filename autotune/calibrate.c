@@ -104,7 +104,8 @@ static tune_candidate *plain_candidate(tune_contest *contest, const stream_width
 static base_status measure_stream(const loops *l, bool writes, size_t bytes, double seconds,
                                   double *gb_s) {
   tune_contest contest;
-  base_status status = tune_contest_open(&contest, l->executor, (tune_mix){!writes, writes, bytes});
+  base_status status =
+      tune_contest_open(&contest, l->executor, (tune_mix){!writes, writes, bytes}, 0);
   if (status != BASE_OK) return status;
   tune_candidate *candidate = plain_candidate(&contest, l->width);
   tune_timing timing;

@@ -47,8 +47,10 @@ typedef struct pass {
   atomic_uint_least64_t sink; // keeps the reads alive
 } pass;
 
+// Many sets of short streams would be more skew than streams.
 static size_t stream_room(const tune_contest *contest) {
-  return contest->rows * contest->row_bytes + SKEW;
+  size_t bytes = contest->rows * contest->row_bytes;
+  return bytes + (contest->sets > 1 && bytes < 4 * SKEW ? STREAM_LINE : SKEW);
 }
 
 stream_rows tune_candidate_rows(const tune_candidate *candidate, size_t row, size_t count) {
@@ -59,9 +61,10 @@ stream_rows tune_candidate_rows(const tune_candidate *candidate, size_t row, siz
   rows.read_step = candidate->interleaved ? reads * row_bytes : row_bytes;
   rows.write_step = candidate->interleaved ? writes * row_bytes : row_bytes;
   size_t between = candidate->interleaved ? row_bytes : room;
-  char *written = contest->first + contest->read_room;
+  char *start = contest->first + contest->set * (contest->read_room + contest->write_room);
+  char *written = start + contest->read_room;
   for (uint32_t r = 0; r < reads; r++) {
-    rows.read[r] = contest->first + r * between + row * rows.read_step;
+    rows.read[r] = start + r * between + row * rows.read_step;
   }
   for (uint32_t w = 0; w < writes; w++) {
     rows.write[w] = written + w * between + row * rows.write_step;
@@ -90,7 +93,7 @@ static void run_worker(void *argument, size_t index) {
 
 static void run_candidate(void *user) {
   const tune_candidate *candidate = user;
-  const tune_contest *contest = candidate->contest;
+  tune_contest *contest = candidate->contest;
   pass pass = {.candidate = candidate};
   size_t tasks = (contest->rows - 1) / contest->rows_per_task + 1;
   size_t workers = contest->executor->concurrency < tasks ? contest->executor->concurrency : tasks;
@@ -99,6 +102,7 @@ static void run_candidate(void *user) {
   } else {
     contest->executor->parallel_for(contest->executor->user, workers, run_worker, &pass);
   }
+  contest->set = (contest->set + contest->step) % contest->sets;
 }
 
 tune_work tune_candidate_work(tune_candidate *candidate) {
@@ -142,7 +146,8 @@ static void add_widths(tune_contest *contest) {
   if (second) add_candidates(contest, second);
 }
 
-base_status tune_contest_open(tune_contest *contest, const rt_executor *executor, tune_mix mix) {
+base_status tune_contest_open(tune_contest *contest, const rt_executor *executor, tune_mix mix,
+                              uint64_t cold_bytes) {
   *contest = (tune_contest){.executor = executor, .mix = mix};
   uint32_t streams = mix.reads + mix.writes;
   contest->rows = mix.stream_bytes / ROW_BYTES + 1;
@@ -150,8 +155,12 @@ base_status tune_contest_open(tune_contest *contest, const rt_executor *executor
       (mix.stream_bytes / contest->rows + STREAM_LINE - 1) / STREAM_LINE * STREAM_LINE;
   contest->rows_per_task = TASK_BYTES / (contest->row_bytes * streams) + 1;
   contest->bytes = (uint64_t)contest->rows * contest->row_bytes * streams;
+  contest->sets = tune_cold_sets_of(cold_bytes, contest->bytes);
+  contest->step = tune_cold_step(contest->sets);
   size_t bytes;
-  if (__builtin_mul_overflow(stream_room(contest), streams, &bytes)) return BASE_MEMORY;
+  if (__builtin_mul_overflow(stream_room(contest), streams, &bytes) ||
+      __builtin_mul_overflow(bytes, contest->sets, &bytes))
+    return BASE_MEMORY;
   contest->read_room = stream_room(contest) * mix.reads;
   contest->write_room = stream_room(contest) * mix.writes;
   contest->memory = malloc(bytes + RT_ALIGNMENT);

@@ -44,19 +44,22 @@ typedef struct tune_contest {
   size_t row_bytes, rows, rows_per_task; // of a stream
   uint64_t bytes;                        // that one call moves
   char *memory;                          // as allocated
-  char *first;                           // aligned: all reads, then all writes
-  size_t read_room, write_room;          // bytes there
+  char *first;                           // aligned: all reads, then all writes, then the next set
+  size_t read_room, write_room;          // bytes there, of a set
+  uint32_t sets, step, set;              // set: of the next call, whichever candidate's it is
   uint32_t count;
   tune_candidate candidates[TUNE_MAX_CANDIDATES]; // fastest first once narrowed
 } tune_contest;
 
-// The stream kernels that compete for the mix, and memory for them.
-base_status tune_contest_open(tune_contest *contest, const rt_executor *executor, tune_mix mix);
+// The stream kernels that compete for the mix, and memory for them: one set of it, or with
+// `cold_bytes` as many as caches of so many bytes take.
+base_status tune_contest_open(tune_contest *contest, const rt_executor *executor, tune_mix mix,
+                              uint64_t cold_bytes);
 void tune_contest_close(tune_contest *contest);
 // Drops the slower half until `keep` are left, in about `seconds` (each candidate runs at least
 // twice).
 void tune_contest_narrow(tune_contest *contest, uint32_t keep, double seconds);
-// `count` rows of every stream from row `row` on, in the candidate's layout.
+// `count` rows of every stream from row `row` on, in the candidate's layout, of the next call's set.
 stream_rows tune_candidate_rows(const tune_candidate *candidate, size_t row, size_t count);
 // A candidate's whole traffic, once.
 tune_work tune_candidate_work(tune_candidate *candidate);

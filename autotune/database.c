@@ -116,7 +116,7 @@ base_status tune_database_read(tune_database *database, const char *path, base_s
                                const tune_device *device, tune_file *file, base_diag *diag) {
   base_diag found;
   base_diag_init(&found, &database->scratch, base_str_from(path), text);
-  *file = tune_file_read(database->arena, &database->scratch, text, &found);
+  *file = tune_file_read(database->arena, &database->scratch, text, database->winners_only, &found);
   const bool refused = file->state == TUNE_FILE_REFUSED;
   hand_on(&found, refused, diag);
   if (refused) return found.status;
@@ -125,8 +125,17 @@ base_status tune_database_read(tune_database *database, const char *path, base_s
   return BASE_OK;
 }
 
-base_status tune_database_refresh(tune_database *database, base_diag *diag) {
+base_status tune_database_text(tune_database *database, const char *path, base_str *text,
+                               base_str *why) {
   base_arena *scratch = &database->scratch;
+  const base_status status = database->winners_only
+                                 ? base_file_read_until(scratch, path, tune_file_winners, text, why)
+                                 : base_file_read(scratch, path, text, why);
+  if (status == BASE_OK) database->read_bytes += text->length;
+  return status;
+}
+
+base_status tune_database_refresh(tune_database *database, base_diag *diag) {
   base_str text, why;
   if (!tune_database_exists(database->path)) {
     database->has_file = false;
@@ -134,7 +143,7 @@ base_status tune_database_refresh(tune_database *database, base_diag *diag) {
     database->records = (tune_records){0};
     return BASE_OK;
   }
-  const base_status status = base_file_read(scratch, database->path, &text, &why);
+  const base_status status = tune_database_text(database, database->path, &text, &why);
   if (status != BASE_OK) {
     base_error_status(diag, status, (base_loc){0}, "%.*s", BASE_FMT(why));
     return status;
@@ -182,7 +191,7 @@ static void read_shipped(tune_database *database, const char *folder, base_diag 
   base_diag_init(&problems, &database->scratch, BASE_STR(""), BASE_STR(""));
   base_str text, why;
   tune_file file;
-  if (base_file_read(&database->scratch, path, &text, &why) != BASE_OK)
+  if (tune_database_text(database, path, &text, &why) != BASE_OK)
     base_error(&problems, (base_loc){0}, "%.*s", BASE_FMT(why));
   else if (tune_database_read(database, path, text, &database->device, &file, &problems) == BASE_OK)
     database->shipped = file.records;
@@ -209,7 +218,8 @@ tune_database *tune_database_open(base_arena *arena, const tune_database_options
   database->device = tune_device_copy(arena, &options->device);
   database->folder = base_str_copy(arena, base_str_from(options->folder)).data;
   database->path = tune_database_path_of(arena, database->folder, &database->device);
-  database->read_only = options->read_only;
+  database->read_only = options->read_only || options->winners_only;
+  database->winners_only = options->winners_only;
   database->lock_seconds = options->lock_seconds > 0 ? options->lock_seconds : default_lock_seconds;
   tune_database_scratch(database);
   if (tune_database_refresh(database, diag) != BASE_OK) return NULL;
@@ -222,7 +232,8 @@ tune_database *tune_database_open_file(base_arena *arena, const char *path, base
   tune_database *database = new_database(arena);
   base_str text, why;
   tune_file file;
-  const base_status status = base_file_read(tune_database_scratch(database), path, &text, &why);
+  tune_database_scratch(database);
+  const base_status status = tune_database_text(database, path, &text, &why);
   if (status != BASE_OK) {
     base_error_status(diag, status, (base_loc){0}, "%.*s", BASE_FMT(why));
     return NULL;
@@ -245,6 +256,10 @@ const tune_device *tune_database_device(const tune_database *database) {
   return &database->device;
 }
 
+uint64_t tune_database_read_bytes(const tune_database *database) {
+  return database->read_bytes;
+}
+
 // ---- looking up ---------------------------------------------------------------------------------
 
 typedef struct candidate {
@@ -263,6 +278,7 @@ static bool is_better(const candidate *a, const candidate *b) {
   if (is_model(a) != is_model(b)) return is_model(b);
   if (a->distance.ratio != b->distance.ratio) return a->distance.ratio < b->distance.ratio;
   if (a->distance.seed != b->distance.seed) return a->distance.seed < b->distance.seed;
+  if (a->distance.either != b->distance.either) return a->distance.either < b->distance.either;
   if (a->shipped != b->shipped) return b->shipped;
   return strcmp(a->record->date, b->record->date) > 0;
 }
@@ -284,9 +300,7 @@ const tune_record *tune_database_find(const tune_database *database, const tune_
   else if (best.distance.seed)
     *match = TUNE_SEED_MATCH;
   else
-    *match = best.distance.ratio == 1 && tune_key_compare(&best.record->key, key) == 0
-                 ? TUNE_EXACT_MATCH
-                 : TUNE_NEAREST_MATCH;
+    *match = best.distance.near == 0 ? TUNE_EXACT_MATCH : TUNE_NEAREST_MATCH;
   return best.record;
 }
 
@@ -318,6 +332,6 @@ bool tune_database_validate(base_arena *arena, const char *path, base_diag *diag
   }
   diag->file = base_str_copy(arena, base_str_from(path));
   diag->source = text;
-  tune_file_read(arena, arena, text, diag);
+  tune_file_read(arena, arena, text, false, diag);
   return diag->error_count == before;
 }

@@ -19,7 +19,10 @@
 
 #include "autotune/record.h"
 
-enum { TUNE_SCHEMA = 1 }; // of the files; another number is refused with what to do
+// Of the files. Those of schema 1, where trials are within their records and `cache` is outside the key,
+// are read too, and at the next change written as what is now. Another number is refused with what to
+// do.
+enum { TUNE_SCHEMA = 2, TUNE_OLDEST_SCHEMA = 1 };
 
 // ---- opening ------------------------------------------------------------------------------------
 
@@ -29,7 +32,10 @@ typedef struct tune_database_options {
   const char *folder;  // of the user's own files; created when something is written
   const char *shipped; // folder of records that come with Fathom; NULL: none. The user's win
   tune_device device;
-  bool read_only;      // nothing is written, no lock is taken
+  bool read_only; // nothing is written, no lock is taken
+  // For looking up: no more is read of a file than its keys and winners, which is little of it, and
+  // what is wrong with the rest is not noticed. Records have no trials. Read-only.
+  bool winners_only;
   double lock_seconds; // how long to wait for a lock; 0: 10
 } tune_database_options;
 
@@ -45,19 +51,22 @@ tune_database *tune_database_open_file(base_arena *arena, const char *path, base
 const char *tune_database_path(const tune_database *database);
 const char *tune_database_path_of(base_arena *arena, const char *folder, const tune_device *device);
 const tune_device *tune_database_device(const tune_database *database);
+// Bytes of files that were read when it was opened, and since.
+uint64_t tune_database_read_bytes(const tune_database *database);
 
 // ---- looking up ---------------------------------------------------------------------------------
 
 typedef enum tune_match {
   TUNE_NO_MATCH,
-  TUNE_EXACT_MATCH,   // measured for this very key
+  TUNE_EXACT_MATCH,   // measured for this very key, but for EITHER parts
   TUNE_NEAREST_MATCH, // for another number of rows
   TUNE_SEED_MATCH,    // by another generator, compiler, ...: only to begin a search with
 } tune_match;
 
 // The best record for a key. Those that can be used as they are come before those that need `seeds`
 // (a SEED part of their key differs); among them measured ones before those of the model, then the
-// one with the nearest rows, the user's before a shipped one, and the newest. NULL: there is none.
+// one with the nearest rows, with the same EITHER parts (a key that leaves them empty gets any), the
+// user's before a shipped one, and the newest. NULL: there is none.
 // `match` may be NULL.
 const tune_record *tune_database_find(const tune_database *database, const tune_key *key,
                                       bool seeds, tune_match *match);

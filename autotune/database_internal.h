@@ -9,7 +9,8 @@ struct tune_database {
   base_arena *arena;
   const char *folder, *path;
   tune_device device;
-  bool read_only;
+  bool read_only, winners_only;
+  uint64_t read_bytes;
   double lock_seconds;
   tune_records records, shipped;
   // The file that `records` came from: while it is the same it need not be read again.
@@ -22,6 +23,9 @@ struct tune_database {
 };
 
 bool tune_database_exists(const char *path);
+// The text of a file, or of its beginning where only winners are wanted, in the scratch arena.
+base_status tune_database_text(tune_database *database, const char *path, base_str *text,
+                               base_str *why);
 // Reads the text of a file; uses the scratch arena. What is wrong goes to diag: as warnings when something is left out; as
 // errors, and not BASE_OK, when the file is of another schema or of another device than `device`
 // (NULL: any).

@@ -122,7 +122,10 @@ base_status tune_time_in_turns(const tune_work *works, uint32_t count, double se
 
 // ---- side by side -------------------------------------------------------------------------------
 
-enum { FINALISTS = 3 };                   // of at least eight candidates
+enum {
+  FINALISTS = 3,   // of at least eight candidates
+  CACHE_TIMES = 2, // memory that is other memory, in caches
+};
 static const double contest_share = 0.35; // of the time, to find them
 
 // Takes turns until the time is used up: kernel, a finalist, kernel, the next finalist, ...
@@ -146,12 +149,12 @@ static tune_ceiling best_finalist(const tune_contest *contest, tune_samples *fin
 
 // `kernel` NULL: the ceiling alone.
 static base_status compare(const tune_work *kernel, const rt_executor *executor, tune_mix mix,
-                           double seconds, tune_comparison *result) {
+                           uint64_t cold_bytes, double seconds, tune_comparison *result) {
   double end = tune_now() + seconds;
   tune_contest contest;
   tune_samples samples[1 + FINALISTS] = {0}; // the kernel's first
   *result = (tune_comparison){0};
-  base_status status = tune_contest_open(&contest, executor, mix);
+  base_status status = tune_contest_open(&contest, executor, mix, cold_bytes);
   if (status != BASE_OK) return status;
   tune_contest_narrow(&contest, FINALISTS, contest_share * seconds);
   double left = end - tune_now();
@@ -177,18 +180,40 @@ static base_status compare(const tune_work *kernel, const rt_executor *executor,
 base_status tune_ceiling_measure(const rt_executor *executor, tune_mix mix, double seconds,
                                  tune_ceiling *ceiling) {
   tune_comparison result;
-  base_status status = compare(NULL, executor, mix, seconds, &result);
+  base_status status = compare(NULL, executor, mix, 0, seconds, &result);
   *ceiling = result.ceiling;
   return status;
 }
 
 base_status tune_measure_interleaved(tune_work kernel, const rt_executor *executor,
-                                     uint64_t read_bytes, uint64_t written_bytes, double seconds,
-                                     tune_comparison *result) {
+                                     uint64_t read_bytes, uint64_t written_bytes,
+                                     uint64_t cold_bytes, double seconds, tune_comparison *result) {
   tune_mix mix = tune_mix_of(read_bytes, written_bytes);
-  base_status status = compare(&kernel, executor, mix, seconds, result);
+  base_status status = compare(&kernel, executor, mix, cold_bytes, seconds, result);
   double bytes = (double)read_bytes + (double)written_bytes;
   if (status == BASE_OK && result->kernel.median > 0)
     result->gb_s = bytes / result->kernel.median * 1e-9;
   return status;
+}
+
+uint32_t tune_cold_sets_of(uint64_t cache_bytes, uint64_t bytes) {
+  if (bytes == 0 || bytes / CACHE_TIMES >= cache_bytes) return 1;
+  uint64_t sets = (CACHE_TIMES * cache_bytes + bytes - 1) / bytes;
+  return sets < UINT32_MAX ? (uint32_t)sets : UINT32_MAX;
+}
+
+static uint32_t common_divisor(uint32_t a, uint32_t b) {
+  while (b != 0) {
+    uint32_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+uint32_t tune_cold_step(uint32_t sets) {
+  uint32_t step = sets / 8 * 5 + 1; // far from both neighbours, also after a few steps
+  while (common_divisor(step, sets) != 1)
+    step++;
+  return step;
 }

@@ -72,15 +72,23 @@ typedef struct tune_comparison {
 
 // Picks the best stream kernels for the mix, then measures kernel, ceiling, kernel, ceiling, ...
 // for about `seconds` in all. `kernel` must run on the same executor and move that many bytes in a
-// call; nothing else should use the executor meanwhile.
+// call; nothing else should use the executor meanwhile. With `cold_bytes`, which is what all caches
+// hold, the streams go round as many sets of memory as it takes to find nothing in them, and the
+// kernel is to do the same; with 0 both find there what fits.
 base_status tune_measure_interleaved(tune_work kernel, const rt_executor *executor,
-                                     uint64_t read_bytes, uint64_t written_bytes, double seconds,
-                                     tune_comparison *result);
+                                     uint64_t read_bytes, uint64_t written_bytes,
+                                     uint64_t cold_bytes, double seconds, tune_comparison *result);
+
+// How many sets of memory, of `bytes` each, calls should go round so that one that comes back to a
+// set finds nothing of it in caches of `cache_bytes`; 1 where one call fills them with other data.
+uint32_t tune_cold_sets_of(uint64_t cache_bytes, uint64_t bytes);
+// From the set of one call to that of the next, modulo `sets`: all are used in turn, and none right
+// behind its neighbour in memory, for which the processor's prefetchers would already have asked.
+uint32_t tune_cold_step(uint32_t sets);
 
 // ---- on a device --------------------------------------------------------------------------------
 
-// How many sets of memory, of `bytes` each, calls should go round so that one that comes back to a
-// set finds nothing of it in the level 2 cache.
+// The same for a device's level 2 cache, and no more sets than are launched in a row.
 uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes);
 
 // The same on a device, by its timers, which leave the host out: `kernel` launches on the default

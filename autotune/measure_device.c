@@ -42,10 +42,8 @@ typedef struct rig {
 } rig;
 
 uint32_t tune_cold_sets(const rt_device *device, uint64_t bytes) {
-  uint64_t cache = CACHE_TIMES * (uint64_t)device->facts.level2_bytes;
-  if (bytes == 0 || bytes >= cache) return 1;
-  uint64_t sets = (cache + bytes - 1) / bytes;
-  return sets < 2 * CALLS_MOST ? (uint32_t)sets : 2 * CALLS_MOST;
+  uint32_t sets = tune_cold_sets_of(device->facts.level2_bytes, bytes);
+  return sets < 2 * CALLS_MOST ? sets : 2 * CALLS_MOST;
 }
 
 // ---- one sample ---------------------------------------------------------------------------------

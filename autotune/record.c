@@ -13,6 +13,7 @@
 
 #define EXACT TUNE_EXACT
 #define NEAREST TUNE_NEAREST
+#define EITHER TUNE_EITHER
 #define SEED TUNE_SEED
 const tune_key_part tune_key_parts[TUNE_KEY_PARTS] = {
 #define KEY_TEXT(name, rule, summary) {#name, summary, rule, true, offsetof(tune_key, name)},
@@ -23,6 +24,7 @@ const tune_key_part tune_key_parts[TUNE_KEY_PARTS] = {
 };
 #undef EXACT
 #undef NEAREST
+#undef EITHER
 #undef SEED
 
 const char **tune_key_text(tune_key *key, const tune_key_part *part) {
@@ -99,6 +101,10 @@ tune_key_distance tune_key_compared(const tune_key *key, const tune_key *asked) 
       return distance;
     case TUNE_NEAREST:
       distance.ratio *= ratio_of(key, asked, part);
+      distance.near++;
+      break;
+    case TUNE_EITHER:
+      distance.either++;
       break;
     case TUNE_SEED:
       distance.seed++;
@@ -268,10 +274,10 @@ static const char *best_problem(const tune_record *record) {
 const char *tune_record_facts_problem(base_arena *arena, const tune_record *record) {
   const char *problem = key_problem(arena, &record->key);
   if (problem) return problem;
-  if (!record->graph_name || !record->axes || !record->source || !record->cache || !record->date)
+  if (!record->graph_name || !record->axes || !record->source || !record->date)
     return "a part is missing";
   if (!is_one_of(record->source, "measured", "model")) return "source is 'measured' or 'model'";
-  if (!is_one_of(record->cache, "warm", "cold")) return "cache is 'warm' or 'cold'";
+  if (!is_one_of(record->key.cache, "warm", "cold")) return "cache is 'warm' or 'cold'";
   if (!is_date(record->date)) return "its date is not of the form 2026-11-30T20:00:00Z";
   if (!is_amount(record->of_ceiling)) return "of_ceiling is no share";
   return best_problem(record);
@@ -280,6 +286,16 @@ const char *tune_record_facts_problem(base_arena *arena, const tune_record *reco
 const char *tune_record_problem(base_arena *arena, const tune_record *record) {
   const char *problem = tune_record_facts_problem(arena, record);
   return problem ? problem : trials_problem(arena, record);
+}
+
+tune_record tune_record_with_trials(base_arena *arena, const tune_record *record,
+                                    const tune_trial *trials, uint32_t count) {
+  tune_record with = *record;
+  tune_trial *copies = base_new_array(arena, tune_trial, count);
+  for (uint32_t i = 0; i < count; i++)
+    copies[i] = tune_trial_copy(arena, &trials[i], record->key.target);
+  sort_trials(arena, &with, copies, count);
+  return with;
 }
 
 tune_record tune_record_copy(base_arena *arena, const tune_record *record) {
@@ -292,15 +308,10 @@ tune_record tune_record_copy(base_arena *arena, const tune_record *record) {
   copy.graph_name = copy_text(arena, record->graph_name);
   copy.axes = copy_text(arena, record->axes);
   copy.source = copy_text(arena, record->source);
-  copy.cache = copy_text(arena, record->cache);
   copy.date = copy_text(arena, record->date);
   copy.best = tune_trial_copy(arena, &record->best, copy.key.target);
   copy.initial = tune_trial_copy(arena, &record->initial, copy.key.target);
-  tune_trial *trials = base_new_array(arena, tune_trial, record->trial_count);
-  for (uint32_t i = 0; i < record->trial_count; i++)
-    trials[i] = tune_trial_copy(arena, &record->trials[i], copy.key.target);
-  sort_trials(arena, &copy, trials, record->trial_count);
-  return copy;
+  return tune_record_with_trials(arena, &copy, record->trials, record->trial_count);
 }
 
 tune_record tune_record_unite(base_arena *arena, const tune_record *newer,

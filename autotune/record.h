@@ -32,7 +32,12 @@ typedef struct tune_key {
 #undef KEY_NUMBER
 } tune_key;
 
-typedef enum tune_rule { TUNE_EXACT, TUNE_NEAREST, TUNE_SEED } tune_rule; // see key.def
+typedef enum tune_rule {
+  TUNE_EXACT,
+  TUNE_NEAREST,
+  TUNE_EITHER,
+  TUNE_SEED
+} tune_rule; // see key.def
 
 typedef struct tune_key_part {
   const char *name, *summary;
@@ -64,9 +69,9 @@ void tune_key_print(const tune_key *key, base_text *out);
 
 // How a record's key differs from the one that is asked for.
 typedef struct tune_key_distance {
-  bool useless;  // an EXACT part differs
-  double ratio;  // of the NEAREST parts, larger by smaller, multiplied: 1 when all are equal
-  uint32_t seed; // SEED parts that differ
+  bool useless; // an EXACT part differs
+  double ratio; // of the NEAREST parts, larger by smaller, multiplied: 1 when all are equal
+  uint32_t near, either, seed; // parts of that rule that differ
 } tune_key_distance;
 
 tune_key_distance tune_key_compared(const tune_key *key, const tune_key *asked);
@@ -108,14 +113,15 @@ typedef struct tune_record {
   const char *graph_name; // for people: not part of the key
   const char *axes;       // for people: "B=8 D=7168 N=9"
   const char *source;     // "measured" or "model": the latter is never used as if it were measured
-  const char *cache;      // "warm" or "cold": what timed runs found in the caches
   const char *date;       // UTC, "2026-11-30T20:00:00Z"
   uint64_t seed;          // of the search
   bool contended;         // other load was noticed while it was timed
   tune_trial best, initial; // the winner, and the default schedule beside it in the same run
   double of_ceiling;        // of the winner; 0: not measured
   uint32_t trial_count;
-  const tune_trial *trials; // one for each schedule tried: that of the highest level
+  const tune_trial
+      *trials; // one for each schedule tried: that of the highest level; none where the
+               // database was opened for winners only
 } tune_record;
 
 // Why nothing can be done with a record, one line, in `arena`; or NULL: strings that are NULL, a
@@ -130,6 +136,10 @@ const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const
 // each schedule once (of two trials the first).
 tune_trial tune_trial_copy(base_arena *arena, const tune_trial *trial, const char *target);
 tune_record tune_record_copy(base_arena *arena, const tune_record *record);
+// The record with these trials, which are copied, in place of its own. A record from a file shares the
+// rest.
+tune_record tune_record_with_trials(base_arena *arena, const tune_record *record,
+                                    const tune_trial *trials, uint32_t count);
 // `newer` with the trials of `older` of which it has no schedule. Both are copies as above; shares
 // what they own.
 tune_record tune_record_unite(base_arena *arena, const tune_record *newer,

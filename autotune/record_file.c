@@ -1,19 +1,35 @@
 // The text of a file of the database.
 //
-// A file is one YAML document that ends with a line of three dots:
+// A file is two YAML documents. Each ends with a line of three dots:
 //
-//   schema: 1
+//   schema: 2
 //   device: {...}
 //   records:
 //   - key: {...}
 //     ...
-//     timings:
+//     best: {schedule: ..., outcome: timed, ...}
+//     initial: {...}
+//   ...
+//   ---
+//   timings:
+//   - key: {...}
+//     name: ...
+//     source: measured
+//     trials:
 //     - {schedule: ..., outcome: timed, ...}
 //   ...
 //
+// Keys and winners come first: who only looks something up, which every compilation does, reads no
+// further, and the trials are nearly all of a file. An entry of the second document is of the record
+// with its key and source.
+//
 // Without the dots the end is missing, and with it perhaps a part of the last record, which would
-// look like a whole one: it is left out. A text that is no YAML is cut where lines begin with "- ",
-// and its records are read one by one: a damaged byte costs the record it is in.
+// look like a whole one: it is left out. A document that is no YAML is cut where lines begin with
+// "- ", and its items are read one by one: a damaged byte costs the record it is in, and one in the
+// second document trials only.
+//
+// In files of schema 1 each record has its trials as `timings`, and `cache` outside its key; they are
+// one document.
 #include "autotune/record_file.h"
 
 #include <stdio.h>
@@ -28,6 +44,8 @@ typedef struct file_reader {
   base_arena *arena, *scratch;
   base_diag *diag;
   tune_file file;
+  int64_t schema;
+  bool winners_only;
 } file_reader;
 
 // ---- parts of a mapping -------------------------------------------------------------------------
@@ -118,17 +136,24 @@ void tune_key_write(tune_yaml_writer *writer, const tune_key *key) {
   tune_yaml_put_end(writer);
 }
 
-bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+// The parts but `without`.
+static bool read_parts(const tune_yaml *node, uint32_t without, tune_key *key, base_diag *diag) {
   const char *names[TUNE_KEY_PARTS];
+  uint32_t count = 0;
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++)
-    names[i] = tune_key_parts[i].name;
-  bool ok = tune_yaml_is_mapping(node, names, TUNE_KEY_PARTS, diag);
+    if (i != without) names[count++] = tune_key_parts[i].name;
+  bool ok = tune_yaml_is_mapping(node, names, count, diag);
   for (uint32_t i = 0; i < TUNE_KEY_PARTS && node->kind == TUNE_YAML_MAPPING; i++) {
     const tune_key_part *part = &tune_key_parts[i];
+    if (i == without) continue;
     ok &= part->is_text ? need_string(node, part->name, tune_key_text(key, part), diag)
                         : need_count(node, part->name, tune_key_number(key, part), diag);
   }
   return ok;
+}
+
+bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+  return read_parts(node, TUNE_KEY_PARTS, key, diag);
 }
 
 // ---- trials -------------------------------------------------------------------------------------
@@ -191,7 +216,6 @@ static void write_record(tune_yaml_writer *writer, const tune_record *record) {
   put_text(writer, "name", record->graph_name);
   put_text(writer, "axes", record->axes);
   put_text(writer, "source", record->source);
-  put_text(writer, "cache", record->cache);
   put_text(writer, "date", record->date);
   tune_yaml_put_string(writer, "seed");
   tune_yaml_put_natural(writer, record->seed);
@@ -202,7 +226,16 @@ static void write_record(tune_yaml_writer *writer, const tune_record *record) {
   tune_trial_write(writer, &record->best);
   tune_yaml_put_string(writer, "initial");
   tune_trial_write(writer, &record->initial);
-  tune_yaml_put_string(writer, "timings");
+  tune_yaml_put_end(writer);
+}
+
+static void write_timings(tune_yaml_writer *writer, const tune_record *record) {
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  tune_yaml_put_string(writer, "key");
+  tune_key_write(writer, &record->key);
+  put_text(writer, "name", record->graph_name);
+  put_text(writer, "source", record->source);
+  tune_yaml_put_string(writer, "trials");
   tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
   for (uint32_t i = 0; i < record->trial_count; i++)
     tune_trial_write(writer, &record->trials[i]);
@@ -210,16 +243,17 @@ static void write_record(tune_yaml_writer *writer, const tune_record *record) {
   tune_yaml_put_end(writer);
 }
 
-// Those that can be read; the others are errors in diag, which do not count against the record.
-static bool read_trials(base_arena *arena, const tune_yaml *node, tune_record *record,
+// Adds those that can be read to the record; the others are errors in diag, which do not count against
+// it.
+static bool read_trials(file_reader *r, const tune_yaml *node, tune_record *record,
                         base_diag *diag) {
   if (!tune_yaml_is_list(node, diag)) return false;
-  tune_trial *trials = base_new_array(arena, tune_trial, node->count);
+  tune_trial *trials = base_new_array(r->scratch, tune_trial, node->count);
+  uint32_t count = 0;
   for (uint32_t i = 0; i < node->count; i++)
-    if (tune_trial_read(node->items[i].value, record->key.target, &trials[record->trial_count],
-                        diag))
-      record->trial_count++;
-  record->trials = trials;
+    count += tune_trial_read(node->items[i].value, record->key.target, &trials[count], diag);
+  *record = tune_record_with_trials(r->arena, record, trials, count);
+  if (record->trial_count < count) base_error(diag, node->loc, "a schedule is there twice");
   return true;
 }
 
@@ -227,7 +261,6 @@ static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *di
   bool ok = need_string(node, "name", &record->graph_name, diag);
   ok &= need_string(node, "axes", &record->axes, diag);
   ok &= need_string(node, "source", &record->source, diag);
-  ok &= need_string(node, "cache", &record->cache, diag);
   ok &= need_string(node, "date", &record->date, diag);
   const tune_yaml *seed = need(node, "seed", diag), *contended = need(node, "contended", diag);
   const tune_yaml *share = need(node, "of_ceiling", diag);
@@ -240,39 +273,47 @@ static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *di
 // A copy. False: why not is in diag.
 static bool read_record(file_reader *r, const tune_yaml *node, tune_record *record,
                         base_diag *diag) {
-  static const char *const names[] = {"key",        "name", "axes",    "source",
-                                      "cache",      "date", "seed",    "contended",
-                                      "of_ceiling", "best", "initial", "timings"};
-  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  static const char *const names[] = {"key",  "name",    "axes",      "source",
+                                      "date", "seed",    "contended", "of_ceiling",
+                                      "best", "initial", "timings",   "cache"};
+  const bool old = r->schema == TUNE_OLDEST_SCHEMA; // it has the last two names
+  if (!tune_yaml_is_mapping(node, names, old ? COUNT(names) : COUNT(names) - 2, diag)) return false;
   tune_record read = {0};
   const tune_yaml *key = need(node, "key", diag);
-  bool ok = key && tune_key_read(key, &read.key, diag);
+  bool ok = key && read_parts(key, old ? TUNE_KEY_cache : TUNE_KEY_PARTS, &read.key, diag);
   const bool has_target = ok;
+  if (old) ok &= need_string(node, "cache", &read.key.cache, diag);
   ok &= read_facts(node, &read, diag);
   const tune_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
-  const tune_yaml *timings = need(node, "timings", diag);
+  const tune_yaml *timings = old ? need(node, "timings", diag) : NULL;
   if (!has_target) return false; // which trials are read for
   ok &= best && tune_trial_read(best, read.key.target, &read.best, diag);
   ok &= initial && tune_trial_read(initial, read.key.target, &read.initial, diag);
-  ok &= timings && read_trials(r->scratch, timings, &read, diag);
   const char *problem = ok ? tune_record_facts_problem(r->scratch, &read) : NULL;
   if (problem) base_error(diag, node->loc, "%s", problem);
   if (!ok || problem) return false;
   *record = tune_record_copy(r->arena, &read);
-  return true;
+  return !timings || r->winners_only || read_trials(r, timings, record, diag);
 }
 
-bool tune_records_put(base_arena *arena, tune_records *records, const tune_record *record,
-                      tune_record *old) {
+// The place of the first that is not below it. True: that is an equal one.
+static bool find_record(const tune_records *records, const tune_record *record, uint32_t *place) {
   uint32_t low = 0, high = records->count;
-  while (low < high) { // the first that is not below it
+  while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     if (tune_record_compare(&records->data[middle], record) < 0)
       low = middle + 1;
     else
       high = middle;
   }
-  if (low < records->count && tune_record_compare(&records->data[low], record) == 0) {
+  *place = low;
+  return low < records->count && tune_record_compare(&records->data[low], record) == 0;
+}
+
+bool tune_records_put(base_arena *arena, tune_records *records, const tune_record *record,
+                      tune_record *old) {
+  uint32_t low;
+  if (find_record(records, record, &low)) {
     *old = records->data[low];
     records->data[low] = *record;
     return true;
@@ -292,13 +333,15 @@ static const char *name_of(const tune_yaml *node) {
   return name && name->kind == TUNE_YAML_SCALAR && name->text.length ? name->text.data : "?";
 }
 
-// Hands on what was found wrong with a record, each time with the record's name.
-static void report_record(file_reader *r, const tune_yaml *node, const base_diag *found,
-                          bool used) {
+// Hands on what was found wrong with an item, each time with its record's name. `what` of it is left
+// out.
+static void report_item(file_reader *r, const tune_yaml *node, const base_diag *found,
+                        const char *what) {
+  if (found->error_count) r->file.state = TUNE_FILE_DAMAGED;
   for (uint32_t i = 0; i < found->reports.count; i++) {
     const base_report *report = &found->reports.data[i];
-    base_error(r->diag, report->loc, "%s of record '%s' (line %u) is left out: %.*s",
-               used ? "a timing" : "all", name_of(node), node->loc.line, BASE_FMT(report->message));
+    base_error(r->diag, report->loc, "%s of record '%s' (line %u) is left out: %.*s", what,
+               name_of(node), node->loc.line, BASE_FMT(report->message));
     if (report->hint.length) base_hint(r->diag, "%.*s", BASE_FMT(report->hint));
   }
 }
@@ -308,8 +351,7 @@ static void take_record(file_reader *r, const tune_yaml *node) {
   base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
   tune_record record, old;
   const bool used = read_record(r, node, &record, &found);
-  if (found.error_count) r->file.state = TUNE_FILE_DAMAGED;
-  report_record(r, node, &found, used);
+  report_item(r, node, &found, used ? "a timing" : "all");
   if (!used || !tune_records_put(r->arena, &r->file.records, &record, &old)) return;
   r->file.state = TUNE_FILE_DAMAGED;
   base_error(r->diag, node->loc, "record '%s' is there twice: the newer one is used",
@@ -319,21 +361,49 @@ static void take_record(file_reader *r, const tune_yaml *node) {
     tune_records_put(r->arena, &r->file.records, &old, &discarded);
 }
 
+// The trials of a record that was read. False: why not is in diag.
+static bool read_timings(file_reader *r, const tune_yaml *node, base_diag *diag) {
+  static const char *const names[] = {"key", "name", "source", "trials"};
+  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  tune_record wanted = {0};
+  const char *unused;
+  uint32_t place;
+  const tune_yaml *key = need(node, "key", diag), *trials = need(node, "trials", diag);
+  bool ok = key && tune_key_read(key, &wanted.key, diag);
+  ok &= need_string(node, "source", &wanted.source, diag);
+  ok &= need_string(node, "name", &unused, diag);
+  if (!ok || !trials) return false;
+  if (!find_record(&r->file.records, &wanted, &place)) {
+    base_error(diag, node->loc, "there is no such record");
+    return false;
+  }
+  tune_record *record = &r->file.records.data[place];
+  if (record->trial_count == 0) return read_trials(r, trials, record, diag);
+  base_error(diag, node->loc, "it has some already");
+  return false;
+}
+
+static void take_timings(file_reader *r, const tune_yaml *node) {
+  base_diag found;
+  base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
+  const bool used = read_timings(r, node, &found);
+  report_item(r, node, &found, used ? "a timing" : "every timing");
+}
+
 // The schema and the device. False: no record can be used, and why is reported.
 static bool take_header(file_reader *r, const tune_yaml *root) {
   static const char *const names[] = {"schema", "device", "records"};
   r->file.state = TUNE_FILE_DAMAGED;
   bool ok = tune_yaml_is_mapping(root, names, COUNT(names), r->diag);
   if (root->kind != TUNE_YAML_MAPPING) return false;
-  int64_t schema;
-  if (!need_count(root, "schema", &schema, r->diag)) return false;
-  if (schema != TUNE_SCHEMA) {
+  if (!need_count(root, "schema", &r->schema, r->diag)) return false;
+  if (r->schema < TUNE_OLDEST_SCHEMA || r->schema > TUNE_SCHEMA) {
     r->file.state = TUNE_FILE_REFUSED;
     base_error_status(r->diag, BASE_UNSUPPORTED, tune_yaml_find(root, "schema")->loc,
-                      "the file is of schema %lld, this Fathom knows schema %d", (long long)schema,
-                      TUNE_SCHEMA);
+                      "the file is of schema %lld, this Fathom knows schemas %d to %d",
+                      (long long)r->schema, TUNE_OLDEST_SCHEMA, TUNE_SCHEMA);
     base_hint(r->diag,
-              schema > TUNE_SCHEMA
+              r->schema > TUNE_SCHEMA
                   ? "a newer Fathom wrote it: use that, or move the file away and tune again"
                   : "move the file away and tune again");
     return false;
@@ -350,23 +420,31 @@ static bool has_end(base_str text) {
   return text.length >= 4 && memcmp(text.data + text.length - 4, "\n...", 4) == 0;
 }
 
-static void report_missing_end(file_reader *r) {
+// A document, which is a list in a mapping: of records or of timings.
+typedef struct document {
+  base_str text;
+  uint32_t line; // its first one's number
+  bool ended;
+  const char *list, *last; // last: what is left out when it is not ended
+  void (*take)(file_reader *r, const tune_yaml *item);
+} document;
+
+static void report_missing_end(file_reader *r, const document *d) {
   r->file.state = TUNE_FILE_DAMAGED;
-  base_error(r->diag, (base_loc){0}, "the file's end is missing: its last record is left out");
+  base_error(r->diag, (base_loc){0}, "the file's end is missing: %s left out", d->last);
   base_hint(r->diag, "a whole file ends with a line of three dots");
 }
 
-static void read_whole(file_reader *r, const tune_yaml *root, bool ended) {
-  if (!take_header(r, root)) return;
-  const tune_yaml *records = need(root, "records", r->diag);
-  if (!records || !tune_yaml_is_list(records, r->diag)) {
+static void take_list(file_reader *r, const tune_yaml *root, const document *d) {
+  const tune_yaml *list = need(root, d->list, r->diag);
+  if (!list || !tune_yaml_is_list(list, r->diag)) {
     r->file.state = TUNE_FILE_DAMAGED;
     return;
   }
-  if (!ended) report_missing_end(r);
-  const uint32_t count = records->count - (!ended && records->count ? 1 : 0);
+  if (!d->ended) report_missing_end(r, d);
+  const uint32_t count = list->count - (!d->ended && list->count ? 1 : 0);
   for (uint32_t i = 0; i < count; i++)
-    take_record(r, records->items[i].value);
+    d->take(r, list->items[i].value);
 }
 
 // ---- damaged files ------------------------------------------------------------------------------
@@ -375,9 +453,9 @@ static bool begins_with(base_str text, const char *start) {
   return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
 
-// Cuts off `rest` the lines before the next one that begins a record; of the header no more than
-// it, whatever comes before the first record.
-static base_str next_piece(base_str *rest, uint32_t *lines) {
+// Cuts off `rest` the lines before the next one that begins an item; of the header no more than
+// it, whatever comes before the first item.
+static base_str next_piece(base_str *rest, const char *list, uint32_t *lines) {
   base_str piece = {rest->data, 0};
   *lines = 0;
   while (piece.length < rest->length) {
@@ -386,46 +464,139 @@ static base_str next_piece(base_str *rest, uint32_t *lines) {
     const char *newline = memchr(left.data, '\n', left.length);
     piece.length += newline ? (size_t)(newline - left.data) + 1 : left.length;
     ++*lines;
-    if (begins_with(left, "records:")) break;
+    if (begins_with(left, list) && left.length > strlen(list) && left.data[strlen(list)] == ':')
+      break;
   }
   rest->data += piece.length;
   rest->length -= piece.length;
   return piece;
 }
 
-static void read_pieces(file_reader *r, base_str text, bool ended) {
-  uint32_t line = 1, lines;
-  base_str piece = next_piece(&text, &lines);
-  const tune_yaml *header = tune_yaml_read(r->scratch, piece, line, r->diag);
+// Item by item. `header`: whether what comes before them is to be looked at.
+static void take_pieces(file_reader *r, const document *d, bool header) {
+  base_str text = d->text;
+  uint32_t line = d->line, lines;
+  base_str piece = next_piece(&text, d->list, &lines);
+  const tune_yaml *root = header ? tune_yaml_read(r->scratch, piece, line, r->diag) : NULL;
   r->file.state = TUNE_FILE_DAMAGED;
-  if (!header || !take_header(r, header)) return;
+  if (header && (!root || !take_header(r, root))) return;
   r->file.state = TUNE_FILE_DAMAGED;
-  if (!ended) report_missing_end(r);
+  if (!d->ended) report_missing_end(r, d);
   for (;;) {
     line += lines;
-    piece = next_piece(&text, &lines);
-    if (piece.length == 0 || (text.length == 0 && !ended)) return;
+    piece = next_piece(&text, d->list, &lines);
+    if (piece.length == 0 || (text.length == 0 && !d->ended)) return;
     const tune_yaml *list = tune_yaml_read(r->scratch, piece, line, r->diag);
     if (list && list->kind == TUNE_YAML_LIST)
       for (uint32_t i = 0; i < list->count; i++)
-        take_record(r, list->items[i].value);
+        d->take(r, list->items[i].value);
   }
 }
 
-tune_file tune_file_read(base_arena *arena, base_arena *scratch, base_str text, base_diag *diag) {
-  file_reader r = {
-      .arena = arena, .scratch = scratch, .diag = diag, .file.device = {"", "", "", 0}};
-  const uint32_t before = diag->error_count;
-  base_diag first;
-  base_diag_init(&first, scratch, diag->file, diag->source);
-  const tune_yaml *root = tune_yaml_read(scratch, text, 1, &first);
-  if (root)
-    read_whole(&r, root, has_end(text));
-  else
-    read_pieces(&r, text, has_end(text));
-  // Piece by piece all may be well.
-  if (!root && diag->error_count == before)
-    base_error(diag, first.reports.data[0].loc, "%.*s", BASE_FMT(first.reports.data[0].message));
+// ---- documents ----------------------------------------------------------------------------------
+
+// The document's tree; NULL: it is no YAML, and *why is the first error.
+static const tune_yaml *read_tree(file_reader *r, const document *d, base_report *why) {
+  base_diag found;
+  base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
+  const tune_yaml *root = tune_yaml_read(r->scratch, d->text, d->line, &found);
+  if (!root) *why = found.reports.data[0];
+  return root;
+}
+
+// What is wrong with a document may be between its pieces.
+static void report_if_silent(file_reader *r, uint32_t errors_before, const base_report *why) {
+  if (r->diag->error_count == errors_before)
+    base_error(r->diag, why->loc, "%.*s", BASE_FMT(why->message));
+}
+
+static void read_records(file_reader *r, const document *d) {
+  const uint32_t before = r->diag->error_count;
+  base_report why;
+  const tune_yaml *root = read_tree(r, d, &why);
+  if (root && take_header(r, root)) take_list(r, root, d);
+  if (root) return;
+  take_pieces(r, d, true);
+  report_if_silent(r, before, &why);
+}
+
+static void read_all_timings(file_reader *r, const document *d) {
+  static const char *const names[] = {"timings"};
+  const uint32_t before = r->diag->error_count;
+  base_report why;
+  const tune_yaml *root = read_tree(r, d, &why);
+  if (root && tune_yaml_is_mapping(root, names, COUNT(names), r->diag)) {
+    take_list(r, root, d);
+    return;
+  }
+  take_pieces(r, d, false);
+  if (!root) report_if_silent(r, before, &why);
+}
+
+static bool is_mark(base_str line, const char *mark) {
+  return begins_with(line, mark) && line.length > 3 && strchr(" \t\r\n", line.data[3]);
+}
+
+// YAML has no such lines but for marks, in whatever text.
+size_t tune_file_winners(base_str text) {
+  bool begun = false; // there was something but comments and marks
+  for (size_t at = 0; at < text.length;) {
+    const base_str rest = {text.data + at, text.length - at};
+    const char *newline = memchr(rest.data, '\n', rest.length);
+    if (!newline) return 0; // the line may go on
+    const size_t length = (size_t)(newline - rest.data) + 1;
+    if (begun && is_mark(rest, "---")) return at;
+    if (begun && is_mark(rest, "...")) return at + length;
+    begun |= !strchr("#%\r\n", rest.data[0]) && !is_mark(rest, "---");
+    at += length;
+  }
+  return 0;
+}
+
+static uint32_t count_lines(base_str text) {
+  uint32_t lines = 0;
+  for (size_t i = 0; i < text.length; i++)
+    lines += text.data[i] == '\n';
+  return lines;
+}
+
+static bool is_blank(base_str text) {
+  for (size_t i = 0; i < text.length; i++)
+    if (!strchr(" \r\n", text.data[i])) return false;
+  return true;
+}
+
+// What comes behind the winners.
+static void read_rest(file_reader *r, base_str rest, uint32_t line) {
+  const document timings = {rest,        line, has_end(rest), "timings", "its last timings are",
+                            take_timings};
+  const bool blank = is_blank(rest);
+  if (r->schema == TUNE_OLDEST_SCHEMA) {
+    if (blank) return;
+    r->file.state = TUNE_FILE_DAMAGED;
+    base_error(r->diag, (base_loc){line, 1, 1}, "a second document, which schema 1 does not have");
+  } else if (blank) {
+    report_missing_end(r, &timings);
+  } else {
+    read_all_timings(r, &timings);
+  }
+}
+
+tune_file tune_file_read(base_arena *arena, base_arena *scratch, base_str text, bool winners_only,
+                         base_diag *diag) {
+  file_reader r = {.arena = arena,
+                   .scratch = scratch,
+                   .diag = diag,
+                   .file.device = {"", "", "", 0},
+                   .winners_only = winners_only};
+  const size_t end = tune_file_winners(text);
+  const base_str first = {text.data, end ? end : text.length};
+  const document records = {first, 1, has_end(first), "records", "its last record is", take_record};
+  read_records(&r, &records);
+  const bool readable = r.file.state != TUNE_FILE_REFUSED && r.file.has_device;
+  if (!winners_only && readable && (end || records.ended))
+    read_rest(&r, (base_str){text.data + first.length, text.length - first.length},
+              1 + count_lines(first));
   return r.file;
 }
 
@@ -442,6 +613,16 @@ void tune_file_print(base_arena *arena, const tune_device *device, const tune_re
   tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
   for (uint32_t i = 0; i < records->count; i++)
     write_record(writer, &records->data[i]);
+  tune_yaml_put_end(writer);
+  tune_yaml_put_end(writer);
+  tune_yaml_finish(writer, true);
+  base_text_printf(out, "---\n");
+  writer = tune_yaml_begin(arena, out);
+  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  tune_yaml_put_string(writer, "timings");
+  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  for (uint32_t i = 0; i < records->count; i++)
+    write_timings(writer, &records->data[i]);
   tune_yaml_put_end(writer);
   tune_yaml_put_end(writer);
   tune_yaml_finish(writer, true);

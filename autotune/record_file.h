@@ -22,8 +22,12 @@ typedef struct tune_file {
 
 // Reads what can be read of a file's text, into `arena`; what is needed meanwhile is in `scratch`,
 // which may be the same. `diag` (whose file and source are the text's) gets an error for everything
-// that is left out, which is not the end of it.
-tune_file tune_file_read(base_arena *arena, base_arena *scratch, base_str text, base_diag *diag);
+// that is left out, which is not the end of it. With `winners_only` nothing is read behind the
+// document with the keys and the winners, and records have no trials.
+tune_file tune_file_read(base_arena *arena, base_arena *scratch, base_str text, bool winners_only,
+                         base_diag *diag);
+// Bytes of that document, with the line that ends it; 0: the text has not all of it.
+size_t tune_file_winners(base_str text);
 // The text; the same for the same records.
 void tune_file_print(base_arena *arena, const tune_device *device, const tune_records *records,
                      base_text *out);

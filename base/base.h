@@ -178,6 +178,10 @@ uint64_t base_random(uint64_t *state);
 
 // Reads a whole regular file. On failure BASE_IO and *why says which call failed and why.
 base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why);
+// Reads from its start until `end` knows how many bytes are wanted; it is asked with more and more of
+// the text, and says 0 while it does not know. Where it never does, the whole file.
+base_status base_file_read_until(base_arena *arena, const char *path, size_t (*end)(base_str text),
+                                 base_str *contents, base_str *why);
 // Writes a unique temporary beside `path`, flushes it and renames it over `path`: readers see the
 // old file or the new one, never a part. On failure nothing is left behind.
 base_status base_file_write(base_arena *arena, const char *path, const void *data, size_t length,

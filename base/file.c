@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ATTEMPTS = 100 };
+enum { MOST_ATTEMPTS = 100, FIRST_PART = 64 << 10 };
 static const int64_t largest_file = INT64_C(1) << 30;
 
 static base_status io_error(base_arena *arena, base_str *why, const char *verb, const char *path,
@@ -40,7 +40,9 @@ static int read_all(int fd, char *data, size_t capacity, size_t *length) {
 // What one attempt to read a regular file came to.
 typedef enum attempt { READ_DONE, READ_CHANGED, READ_FAILED } attempt;
 
-static attempt try_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
+// `most`: bytes from the start.
+static attempt try_read(base_arena *arena, const char *path, size_t most, base_str *contents,
+                        base_str *why) {
   struct stat info;
   if (stat(path, &info) != 0) return io_error(arena, why, "open", path, errno), READ_FAILED;
   if (S_ISDIR(info.st_mode)) return io_error(arena, why, "read", path, EISDIR), READ_FAILED;
@@ -53,13 +55,14 @@ static attempt try_read(base_arena *arena, const char *path, base_str *contents,
                            path, (long long)info.st_size);
     return READ_FAILED;
   }
-  const size_t size = (size_t)info.st_size;
+  const bool whole = (size_t)info.st_size <= most;
+  const size_t size = whole ? (size_t)info.st_size : most;
   char *data = base_alloc(arena, size + 1); // one more shows a file that grew, and terminates
 
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return io_error(arena, why, "open", path, errno), READ_FAILED;
   size_t length;
-  const int error = read_all(fd, data, size + 1, &length);
+  const int error = read_all(fd, data, size + whole, &length);
   close(fd);
   if (error) return io_error(arena, why, "read", path, error), READ_FAILED;
   if (length != size) {
@@ -70,13 +73,30 @@ static attempt try_read(base_arena *arena, const char *path, base_str *contents,
   return READ_DONE;
 }
 
-base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
+static base_status read_start(base_arena *arena, const char *path, size_t most, base_str *contents,
+                              base_str *why) {
   // A file that others replace all the time (base_file_write) is another one between stat and open
   // now and then.
   attempt result = READ_CHANGED;
   for (int i = 0; i < MOST_ATTEMPTS && result == READ_CHANGED; i++)
-    result = try_read(arena, path, contents, why);
+    result = try_read(arena, path, most, contents, why);
   return result == READ_DONE ? BASE_OK : BASE_IO;
+}
+
+base_status base_file_read(base_arena *arena, const char *path, base_str *contents, base_str *why) {
+  return read_start(arena, path, SIZE_MAX, contents, why);
+}
+
+// From the start each time: the file may be another one by then.
+base_status base_file_read_until(base_arena *arena, const char *path, size_t (*end)(base_str text),
+                                 base_str *contents, base_str *why) {
+  for (size_t most = FIRST_PART;; most *= 4) {
+    const base_status status = read_start(arena, path, most, contents, why);
+    if (status != BASE_OK) return status;
+    const size_t wanted = end(*contents);
+    if (wanted > 0) contents->length = wanted;
+    if (wanted > 0 || contents->length < most) return BASE_OK;
+  }
 }
 
 // ---- writing ------------------------------------------------------------------------------------

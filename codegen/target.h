@@ -46,7 +46,8 @@ typedef struct cg_target {
   cg_artefact *(*compile)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                           base_diag *diag);
   // What was made, as text or bytes: "kernel" and "report", and of the cpu "llvm", "asm" and "obj",
-  // of cuda "cuda", "ptx" and "cubin". False: see `diag`.
+  // of cuda "cuda", "ptx" and "cubin". "schedules" is for programs: a line for each kernel, its name
+  // and its complete schedule. False: see `diag`.
   bool (*emit)(base_arena *arena, const ir_graph *graph, const cg_options *options,
                const char *what, base_str *out, base_diag *diag);
   // Lines of `key: value` about this target (library version, CPU, features).

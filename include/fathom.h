@@ -212,6 +212,33 @@ typedef struct fathom_executable_info {
 FATHOM_API fathom_status fathom_executable_get_info(const fathom_executable *executable,
                                                     fathom_executable_info *info);
 
+// How the schedule of one kernel is chosen. Strings are valid during the callback.
+typedef struct fathom_choice {
+  size_t size;
+  const char *graph;    // without @
+  const char *kernel;   // "" for interp, which has none
+  const char *target;   // with the architecture of a GPU: "cuda:sm_90a"
+  const char *axes;     // those with a size: "B=8 D=7168 N=9"
+  int64_t rows;         // of the runs that this is for; 0: of any number
+  const char *schedule; // complete
+  // "given"; "tuned", for as many rows; "nearest", for another number of them; "default".
+  const char *source;
+  int64_t tuned_rows; // that it was tuned for; 0: it was not
+  // Records of tuning for this graph that are not taken, and why, with "; " between them: "rows 64,
+  // warm caches, of 2026-11-30: compiler 'LLVM 18' (here 'LLVM 19')". "" where there are none.
+  const char *refused;
+} fathom_choice;
+
+typedef void fathom_explain_report(void *user, const fathom_choice *choice);
+
+// Says for each kernel how fathom_compile with these options would choose its schedule now, for runs of
+// so many rows (the sizes of the dynamic axes, multiplied). With 0 for any number: then there are
+// several reports of a kernel when it was tuned for several numbers of rows. Reads all files of records;
+// needs no GPU.
+FATHOM_API fathom_status fathom_explain(fathom_context *context, const fathom_graph *graph,
+                                        const fathom_compile_options *options, int64_t rows,
+                                        fathom_explain_report *report, void *user);
+
 // ---- running ------------------------------------------------------------------------------------
 
 // A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout;
@@ -332,7 +359,9 @@ FATHOM_API fathom_status fathom_check(fathom_context *context, const fathom_grap
 typedef enum fathom_cache {
   FATHOM_CACHE_DEFAULT = 0, // cold on cuda, warm on the others
   FATHOM_CACHE_WARM = 1,    // the same memory in every run
-  FATHOM_CACHE_COLD = 2, // cuda: other memory in every run, until twice the level 2 cache is full
+  // Other memory in every run, until it is twice what the caches hold: the level 2 cache on cuda, all
+  // caches of all cores on the others, as the system says or $FATHOM_CPU_CACHE_MB.
+  FATHOM_CACHE_COLD = 2,
 } fathom_cache;
 
 typedef struct fathom_bench_options {
@@ -359,12 +388,15 @@ typedef struct fathom_bench_result {
   // Of the code that ran: an executable may hold several, tuned for different numbers of rows. As in
   // fathom_executable_info; owned by the executable.
   const char *schedule, *schedule_source;
+  uint32_t sets; // of all tensors, that runs go round; 1 where caches are warm
 } fathom_bench_result;
 
 // Measures an executable beside the machine's ceiling, interleaved in one run. `graph` is the one
 // it was compiled from. On cuda times are the device's own, without the host's share of a launch,
-// and the ceiling is a copy from device to device of as many bytes; `threads` is 0. The cpu target
-// measures warm only. An executable for cuda-emu is refused: the emulator's times say nothing.
+// and the ceiling is a copy from device to device of as many bytes; `threads` is 0. Cold caches on
+// the host take memory, for the tensors and for the ceiling's streams: FATHOM_UNSUPPORTED where it
+// would be more than 2 GiB each. An executable for cuda-emu is refused: the emulator's times say
+// nothing.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
                                       const fathom_bench_options *options,
@@ -395,10 +427,10 @@ typedef struct fathom_tune_options {
   uint32_t trials;      // budget of measurements; 0: none
   uint64_t seed;        // the same seed tries the same schedules, given the same times
   const char *strategy; // "halving" (NULL), "ranked" (NULL when offline), "random" or "exhaustive"
-  fathom_cache cache;
-  int resume;         // go on with a search of the same graph, rows and seed that was interrupted
-  int dry;            // remember nothing
-  const char *report; // a folder for the page about the search, tuning.html; NULL: none
+  fathom_cache cache;   // what timed runs find there; the record says which
+  int resume;           // go on with a search of the same graph, rows and seed that was interrupted
+  int dry;              // remember nothing
+  const char *report;   // a folder for the page about the search, tuning.html; NULL: none
   // The program that candidates run in; NULL: fathom beside the library, in ../bin or its own folder.
   const char *worker;
   double trial_seconds; // how long one candidate may take; 0 means 20
@@ -439,6 +471,8 @@ typedef struct fathom_tune_result {
   double model_rank;
   const char
       *source; // of the schedule: search; records, the user's own, or shipped ones; a constant
+  fathom_cache cache; // warm or cold
+  double gb_s;        // of the best, where of_ceiling was measured
 } fathom_tune_result;
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each

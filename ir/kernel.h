@@ -240,6 +240,8 @@ typedef struct kir_kernel {
 } kir_kernel;
 
 void kir_print(const kir_kernel *kernel, base_text *out);
+// A line: the kernel's name and its schedule.
+void kir_print_choice(const kir_kernel *kernel, base_text *out);
 // The graph without the numbers of kernels, for listings of one kernel.
 const ir_graph *kir_plain_graph(const ir_graph *graph, base_arena *arena);
 

@@ -140,3 +140,9 @@ void kir_print(const kir_kernel *kernel, base_text *out) {
   }
   base_text_printf(out, "}\n");
 }
+
+void kir_print_choice(const kir_kernel *kernel, base_text *out) {
+  base_text_printf(out, "%.*s ", BASE_FMT(kernel->name));
+  kir_schedule_print(&kernel->schedule, out);
+  base_text_append(out, "\n", 1);
+}

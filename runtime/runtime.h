@@ -120,11 +120,14 @@ uint32_t rt_pool_threads(uint32_t threads);
 rt_executor rt_pool_executor(rt_pool *pool);
 
 // The processor's name and caches as cpuinfo tells them; zeros and "" where it does not know. Sizes
-// in bytes, caches of one core.
+// in bytes.
 typedef struct rt_processor {
   char name[64];
   uint32_t cores;
-  size_t level1_data, level2, level3;
+  size_t level1_data, level2, level3; // that one core uses
+  // All caches of all cores together, from level 2 on: data that was used longer ago than that many
+  // other bytes is in none of them. Where cpuinfo does not know, what the system says.
+  size_t caches;
 } rt_processor;
 rt_processor rt_processor_read(void);
 

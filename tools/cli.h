@@ -1,7 +1,7 @@
 // tools: the fathom program. It sees fathom.h and the C library, nothing else of the tree, so it is
 // also the proof that the public header is enough.
 //
-// Sections: commands, options, messages, memory, sessions, result files, JSON, tensors.
+// Sections: commands, options, messages, memory, sessions, explaining, result files, JSON, tensors.
 //
 // One process runs one command. So what is allocated here lives until exit, running out of memory
 // ends the process, and every function that fails has already said why on stderr and returns the
@@ -133,6 +133,9 @@ int cli_session_open(const cli_options *options, enum cli_scope scope, cli_sessi
 void cli_session_close(cli_session *session);
 int cli_context_create(const cli_options *options, fathom_context **context);
 fathom_compile_options cli_compile_options(const cli_options *options);
+// What --cache says.
+int cli_cache_state(const cli_options *options, fathom_cache *out);
+const char *cli_cache_name(fathom_cache cache);
 
 // Parameters (or results) of a graph, all at once.
 fathom_tensor_info *cli_params(const fathom_graph *graph, uint32_t *count);
@@ -140,6 +143,27 @@ fathom_tensor_info *cli_results(const fathom_graph *graph, uint32_t *count);
 const char *cli_dtype_name(fathom_dtype dtype);
 // A type as the IR writes it: bf16[B=8, T, D=7168] layout(T, B, D).
 char *cli_type_text(const fathom_tensor_info *info);
+
+// ---- explaining ---------------------------------------------------------------------------------
+
+// Does $FATHOM_VERBOSE ask for it? Not when it is empty or 0.
+bool cli_verbose(void);
+
+// What a run of the kernels of a graph took; zeros are not known.
+typedef struct cli_measured {
+  const char *schedule, *source; // NULL: as the library explains it
+  double time_us, gb_s, of_ceiling;
+} cli_measured;
+
+// With $FATHOM_VERBOSE: a line of CSV on stderr for each kernel of the session's graph, before the first
+// one in the process a line of names. `rows`: of a run; 0: of any number. `measured` may be NULL; it is
+// told on the first kernel's line.
+void cli_explain(const cli_session *session, const cli_options *options, int64_t rows,
+                 const cli_measured *measured);
+
+// Rows of runs: the sizes of the dynamic axes, multiplied. They are what `params`, the graph's with all
+// sizes, have there; without (NULL) all are `dynamic_size`.
+int64_t cli_rows(const fathom_graph *graph, const fathom_tensor_info *params, int64_t dynamic_size);
 
 // ---- result files -------------------------------------------------------------------------------
 

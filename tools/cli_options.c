@@ -119,7 +119,10 @@ static const option table[] = {
     {"--seconds", "S", CLI_BENCH, SECONDS, AT(seconds), 0, 0,
      "about how long to measure (default: 2)"},
     {"--cache", "STATE", CLI_BENCH, TEXT, AT(cache), 0, 0,
-     "what runs find in the GPU's level 2 cache: cold (default on\ncuda) or warm"},
+     "what runs find in the caches: cold (default on cuda) or warm\n(default on the others)"},
+    {"--cache", "STATE", CLI_TUNE, TEXT, AT(cache), 0, 0,
+     "what timed runs find in the caches: warm (default), what the\nrun before left there; cold, "
+     "nothing"},
     {"--threads", "K", (CODE & ~CLI_COMPILE) | CLI_TUNE, COUNT, AT(threads), 1, 65536,
      "threads to use (default: one for each core);\nthe cpu target only"},
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,

@@ -212,6 +212,26 @@ void cli_session_close(cli_session *session) {
   fathom_context_destroy(session->context);
 }
 
+// ---- values of options --------------------------------------------------------------------------
+
+static const char *const cache_names[] = {
+    [FATHOM_CACHE_WARM] = "warm",
+    [FATHOM_CACHE_COLD] = "cold",
+};
+
+const char *cli_cache_name(fathom_cache cache) {
+  return cache_names[cache];
+}
+
+int cli_cache_state(const cli_options *options, fathom_cache *out) {
+  *out = FATHOM_CACHE_DEFAULT;
+  if (options->cache == NULL) return CLI_SUCCESS;
+  for (fathom_cache cache = FATHOM_CACHE_WARM; cache <= FATHOM_CACHE_COLD; cache++)
+    if (strcmp(options->cache, cache_names[cache]) == 0) *out = cache;
+  if (*out != FATHOM_CACHE_DEFAULT) return CLI_SUCCESS;
+  return cli_misuse(options->command, "--cache is '%s', expected warm or cold", options->cache);
+}
+
 fathom_compile_options cli_compile_options(const cli_options *options) {
   fathom_compile_options wanted = FATHOM_INIT(wanted);
   wanted.target = options->target;

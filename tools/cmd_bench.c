@@ -45,26 +45,6 @@ static void visit_axes(const measurement *measured, axis_visitor visit) {
   }
 }
 
-// ---- caches -------------------------------------------------------------------------------------
-
-static const char *const cache_names[] = {
-    [FATHOM_CACHE_WARM] = "warm",
-    [FATHOM_CACHE_COLD] = "cold",
-};
-
-static const char *cache_name(fathom_cache cache) {
-  return cache_names[cache];
-}
-
-static int parse_cache(const char *name, fathom_cache *out) {
-  *out = FATHOM_CACHE_DEFAULT;
-  if (name == NULL) return CLI_SUCCESS;
-  for (fathom_cache cache = FATHOM_CACHE_WARM; cache <= FATHOM_CACHE_COLD; cache++)
-    if (strcmp(name, cache_names[cache]) == 0) *out = cache;
-  if (*out != FATHOM_CACHE_DEFAULT) return CLI_SUCCESS;
-  return cli_misuse(&cli_bench, "--cache is '%s', expected warm or cold", name);
-}
-
 // ---- output -------------------------------------------------------------------------------------
 
 static void print_json_axis(const char *name, int64_t size, bool first) {
@@ -97,7 +77,8 @@ static void print_json(const measurement *measured) {
   cli_json_number("of_ceiling", result->of_ceiling);
   cli_json_number("minimum_us", result->minimum_us);
   cli_json_number("compile_us", info->compile_us);
-  cli_json_text("cache", cache_name(result->cache));
+  cli_json_text("cache", cli_cache_name(result->cache));
+  printf(", \"sets\": %u", result->sets);
   cli_json_text("timing", result->batch ? "device events" : "host clock");
   if (result->batch) {
     cli_json_number("launch_us", result->launch_us);
@@ -126,7 +107,9 @@ static void print_table(const measurement *measured) {
   printf("time      %.1f us, spread %.1f %%, best %.1f us (%u runs", result->median_us,
          100 * result->spread, result->minimum_us, result->runs);
   if (result->threads) printf(", %u thread%s", result->threads, result->threads == 1 ? "" : "s");
-  if (result->batch) printf(" of %u, caches %s", result->batch, cache_name(result->cache));
+  if (result->batch) printf(" of %u", result->batch);
+  if (result->batch || result->cache == FATHOM_CACHE_COLD)
+    printf(", caches %s", cli_cache_name(result->cache));
   printf(")\n");
   if (result->batch) printf("launch    %.1f us of the host\n", result->launch_us);
   printf("traffic   %.3f MB, %.2f GB/s\n", (double)result->bytes / 1e6, result->gb_s);
@@ -154,6 +137,10 @@ static int measure(const cli_session *session, const cli_options *options, fatho
           FATHOM_OK)
     return cli_library_failed();
   (options->json ? print_json : print_table)(&measured);
+  cli_measured known = {.time_us = measured.result.median_us,
+                        .gb_s = measured.result.gb_s,
+                        .of_ceiling = measured.result.of_ceiling};
+  cli_explain(session, options, cli_rows(session->graph, NULL, measured.dynamic_size), &known);
   return CLI_SUCCESS;
 }
 
@@ -161,7 +148,7 @@ static int run(const cli_options *options) {
   cli_session session;
   fathom_executable *executable = NULL;
   fathom_cache cache;
-  int status = parse_cache(options->cache, &cache);
+  int status = cli_cache_state(options, &cache);
   if (status != CLI_SUCCESS) return status;
   status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) {
@@ -186,9 +173,11 @@ const cli_command cli_bench = {
         "which is the best copy-like stream with the same reads and writes, interleaved with it.\n"
         "On cuda the GPU keeps the time, without the host's share of a launch, and the ceiling is "
         "a\n"
-        "copy from device to device of as many bytes. Runs find its level 2 cache cold, as they "
-        "take\n"
-        "other memory each time; with --cache warm they find there what fits.",
+        "copy from device to device of as many bytes.\n"
+        "With --cache cold runs, and the ceiling's, take other memory each time and find nothing "
+        "of it\n"
+        "in the caches; with --cache warm they find there what fits. Environment:\n"
+        "  FATHOM_CPU_CACHE_MB=K   what all of the CPU's caches hold, where the system is wrong",
     .example = "  $ fathom bench k3_site.fir --set D=7168 --size 1024 --threads 2 --json\n"
                "  prints one line: {\"graph\": \"k3_site\", ..., \"of_ceiling\": 0.83, ...}\n",
     .run = run,

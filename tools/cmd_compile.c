@@ -31,6 +31,7 @@ static int emit(const cli_session *session, const cli_options *options, const ch
     return cli_library_failed();
   status = cli_output_text(output, &text);
   fathom_text_destroy(&text);
+  cli_explain(session, options, 0, NULL);
   return status == CLI_SUCCESS ? cli_output_commit() : status;
 }
 

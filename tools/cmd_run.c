@@ -210,6 +210,10 @@ static int run(const cli_options *options) {
   for (size_t i = 0; i < sizeof steps / sizeof *steps && status == CLI_SUCCESS; i++)
     status = steps[i](&job);
   if (status == CLI_SUCCESS) status = save_results(&job);
+  if (status == CLI_SUCCESS && cli_verbose()) {
+    const fathom_tensor_info *params = job.param_count > 0 ? job.params[0].info : NULL;
+    cli_explain(&session, options, cli_rows(session.graph, params, 0), NULL);
+  }
   fathom_executable_destroy(job.executable);
   cli_session_close(&session);
   return status;

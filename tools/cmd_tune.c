@@ -130,6 +130,7 @@ static void print_result(const fathom_tune_result *r, bool offline) {
   printf("time      %s%s, %.2f times as fast as the default (%s)\n", offline ? "by the model " : "",
          tune_time_text(r->median_us), r->default_us / r->median_us, tune_time_text(r->default_us));
   if (r->of_ceiling > 0) printf("ceiling   %.1f %% of it\n", 100 * r->of_ceiling);
+  if (r->cache == FATHOM_CACHE_COLD) printf("caches    cold: each run took other memory\n");
   printf("space     %u schedules that differ for this kernel, of %.3g combinations\n", r->schedules,
          r->raw_schedules);
   printf("search    %u measurements in %.1f s, %u schedules failed; ended because %s\n",
@@ -171,6 +172,17 @@ static void print_json(const fathom_graph *graph, const fathom_tune_result *r) {
 
 // ---- the command --------------------------------------------------------------------------------
 
+enum { DEFAULT_SIZE = 1024 }; // fathom_tune_options says so
+
+// What was found is told also where it is not remembered.
+static void explain(const cli_session *session, const cli_options *options,
+                    const fathom_tune_result *r) {
+  cli_measured measured = {r->schedule, "tuned", r->median_us, r->gb_s, r->of_ceiling};
+  cli_explain(session, options,
+              cli_rows(session->graph, NULL, options->size ? options->size : DEFAULT_SIZE),
+              &measured);
+}
+
 fathom_status tune_search(const tune_job *job, const cli_options *options,
                           fathom_tune_result *result) {
   display d = {.terminal = isatty(STDERR_FILENO)};
@@ -180,6 +192,7 @@ fathom_status tune_search(const tune_job *job, const cli_options *options,
   wanted.trials = (uint32_t)options->trials;
   wanted.seed = (uint64_t)options->seed;
   wanted.strategy = options->strategy;
+  wanted.cache = job->cache;
   wanted.resume = job->resume;
   wanted.keep = job->keep;
   wanted.dry = options->dry;
@@ -209,6 +222,7 @@ static int tune(const cli_session *session, const cli_options *options) {
     print_json(session->graph, &result);
   else
     print_result(&result, options->offline);
+  explain(session, options, &result);
   return CLI_SUCCESS;
 }
 

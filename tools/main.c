@@ -73,7 +73,15 @@ static void print_usage(FILE *stream) {
     fprintf(stream, "  %-8s %s\n", (*command)->name, (*command)->summary);
   fputs("\n"
         "'fathom COMMAND --help' explains a command; 'fathom --version' prints the version.\n"
-        "exit status: 0 success, 1 the work failed, 2 wrong usage\n",
+        "exit status: 0 success, 1 the work failed, 2 wrong usage\n"
+        "\n"
+        "environment:\n"
+        "  FATHOM_CACHE=FOLDER     compiled code and tuning records (default: ~/.cache/fathom)\n"
+        "  FATHOM_EXPECT_CACHED=1  compiling is an error: all code has to be in that folder\n"
+        "  FATHOM_VERBOSE=1        a line of CSV on stderr for each kernel at each compile, run, "
+        "bench\n"
+        "                          and tune: where its schedule is from, and why not from "
+        "elsewhere\n",
         stream);
 }
 

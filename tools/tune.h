@@ -10,6 +10,7 @@ typedef struct tune_job {
   int64_t size;       // of the dynamic axes; 0: as fathom_tune has it
   const char *report; // folder of the page; NULL: none
   bool resume, keep;  // as in fathom_tune_options
+  fathom_cache cache; // the same
 } tune_job;
 
 // Searches, with progress on stderr. `result->size` must be set.

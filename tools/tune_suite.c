@@ -170,6 +170,7 @@ static void search_row(fathom_context *context, const cli_options *options, suit
       .resume = !options->again || options->resume,
       .keep = !options->again,
   };
+  cli_cache_state(options, &job.cache); // known to be good
   if (options->report)
     job.report = cli_format("%s/%s-%" PRId64, options->report, row->entry.name, row->rows);
   row->result = (fathom_tune_result)FATHOM_INIT(row->result);

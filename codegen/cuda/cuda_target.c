@@ -110,7 +110,7 @@ static base_str report(base_arena *arena, const cuda_plan *plan, const cg_option
 
 static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options,
                  const char *what, base_str *out, base_diag *diag) {
-  static const char *const kinds[] = {"kernel", "cuda", "ptx", "cubin", "report"};
+  static const char *const kinds[] = {"kernel", "cuda", "ptx", "cubin", "report", "schedules"};
   bool known = false;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     known |= strcmp(what, kinds[i]) == 0;
@@ -122,10 +122,11 @@ static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *opt
   }
   cuda_plan *plan = cuda_plan_create(arena, graph, options, diag);
   if (!plan) return false;
-  if (strcmp(what, "kernel") == 0) {
+  bool schedules = strcmp(what, "schedules") == 0;
+  if (schedules || strcmp(what, "kernel") == 0) {
     base_text text = {.arena = arena};
     for (uint32_t i = 0; i < plan->kernel_count; i++)
-      kir_print(plan->kernels[i].forms[0], &text);
+      (schedules ? kir_print_choice : kir_print)(plan->kernels[i].forms[0], &text);
     *out = base_text_str(&text);
   } else if (strcmp(what, "cuda") == 0) {
     *out = cuda_file_text(arena, plan);

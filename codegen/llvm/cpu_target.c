@@ -115,7 +115,7 @@ static bool emit_text(base_arena *arena, const cpu_plan *plan, const cpu_machine
 
 static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *options,
                  const char *what, base_str *out, base_diag *diag) {
-  static const char *const kinds[] = {"kernel", "llvm", "asm", "obj", "report"};
+  static const char *const kinds[] = {"kernel", "llvm", "asm", "obj", "report", "schedules"};
   bool known = false;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     known |= strcmp(what, kinds[i]) == 0;
@@ -129,10 +129,11 @@ static bool emit(base_arena *arena, const ir_graph *graph, const cg_options *opt
   if (!cpu_machine_open(arena, options->cpu, &machine, diag)) return false;
   cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return false;
-  if (strcmp(what, "kernel") == 0) {
+  bool schedules = strcmp(what, "schedules") == 0;
+  if (schedules || strcmp(what, "kernel") == 0) {
     base_text text = {.arena = arena};
     for (uint32_t i = 0; i < plan->kernel_count; i++)
-      kir_print(plan->kernels[i].kernel, &text);
+      (schedules ? kir_print_choice : kir_print)(plan->kernels[i].kernel, &text);
     *out = base_text_str(&text);
     return true;
   }

@@ -318,6 +318,41 @@ static void test_files_come_back_as_written(void **state) {
   assert_int_equal(count_entries(folder), 1);
 }
 
+static size_t asked; // how often `behind_mark` was
+
+static size_t behind_mark(base_str text) {
+  asked++;
+  const char *mark = memchr(text.data, '!', text.length);
+  return mark ? (size_t)(mark - text.data) + 1 : 0;
+}
+
+static void test_files_are_read_until_enough_is_known(void **state) {
+  (void)state;
+  enum { BYTES = 3000000 };
+  static const size_t marks[] = {0, 65535, 65536, 262144, 1000000, BYTES - 1};
+  base_str contents, why;
+  char *data = base_alloc(&arena, BYTES);
+  memset(data, '.', BYTES);
+  const char *path = path_of("long");
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+    data[marks[i]] = '!';
+    asked = 0;
+    assert_int_equal(base_file_write(&arena, path, data, BYTES, &why), BASE_OK);
+    assert_int_equal(base_file_read_until(&arena, path, behind_mark, &contents, &why), BASE_OK);
+    assert_int_equal(contents.length, marks[i] + 1);
+    assert_memory_equal(contents.data, data, contents.length);
+    assert_true(asked <= 4 && (asked == 1) == (marks[i] < 65536)); // of parts that grow
+    data[marks[i]] = '.';
+  }
+  assert_int_equal(base_file_write(&arena, path, data, BYTES, &why), BASE_OK);
+  assert_int_equal(base_file_read_until(&arena, path, behind_mark, &contents, &why), BASE_OK);
+  assert_int_equal(contents.length, BYTES); // there is none
+  assert_int_equal(base_file_write(&arena, path, "", 0, &why), BASE_OK);
+  assert_int_equal(base_file_read_until(&arena, path, behind_mark, &contents, &why), BASE_OK);
+  assert_int_equal(contents.length, 0);
+  assert_int_equal(base_file_read_until(&arena, folder, behind_mark, &contents, &why), BASE_IO);
+}
+
 // A reader of a file that others replace all the time gets one of their files, each time.
 static void test_replaced_files_are_read(void **state) {
   (void)state;
@@ -436,6 +471,7 @@ int main(void) {
       TEST(long_lines_are_cut_around_the_caret),
       TEST(hash),
       FILE_TEST(files_come_back_as_written),
+      FILE_TEST(files_are_read_until_enough_is_known),
       FILE_TEST(replaced_files_are_read),
       FILE_TEST(read_says_why_not),
       FILE_TEST(failed_writes_leave_nothing),

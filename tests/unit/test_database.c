@@ -1,6 +1,8 @@
 // The database of tuning records: every field comes back, the closest record is found, writers lose
 // nothing of each other, and whatever happens to a file, to a disk or to a process, what is read is
 // what was written or is left out with a warning.
+#include "autotune/record_file.h"
+
 #include "autotune/database.h"
 
 #include <setjmp.h>
@@ -103,12 +105,11 @@ static const tune_trial others[] = {
 
 static tune_record record_of(int64_t rows, const tune_trial *trials, uint32_t count) {
   return (tune_record){
-      .key = {"0123456789abcdef0123456789abcdef", "cpu", rows, 8, "dense", 64, "1e5", "LLVM 19.1.7",
-              "", 1},
+      .key = {"0123456789abcdef0123456789abcdef", "cpu", rows, 8, "dense", 64, "warm", "1e5",
+              "LLVM 19.1.7", "", 1},
       .graph_name = "site",
       .axes = "B=8 D=7168 N=9",
       .source = "measured",
-      .cache = "warm",
       .date = "2026-11-30T20:00:00Z",
       .seed = UINT64_MAX,
       .contended = true,
@@ -137,8 +138,8 @@ static bool same_trial(const tune_trial *a, const tune_trial *b) {
 
 static bool same_record(const tune_record *a, const tune_record *b) {
   bool same = tune_record_compare(a, b) == 0 && strcmp(a->graph_name, b->graph_name) == 0 &&
-              strcmp(a->axes, b->axes) == 0 && strcmp(a->cache, b->cache) == 0 &&
-              strcmp(a->date, b->date) == 0 && a->seed == b->seed && a->contended == b->contended &&
+              strcmp(a->axes, b->axes) == 0 && strcmp(a->date, b->date) == 0 &&
+              a->seed == b->seed && a->contended == b->contended &&
               same_trial(&a->best, &b->best) && same_trial(&a->initial, &b->initial) &&
               a->of_ceiling == b->of_ceiling && a->trial_count == b->trial_count;
   for (uint32_t i = 0; same && i < a->trial_count; i++)
@@ -184,13 +185,15 @@ static void test_keys_follow_their_table(void **state) {
     const tune_key_distance distance = tune_key_compared(&other, &key);
     assert_int_equal(distance.useless, part->rule == TUNE_EXACT);
     assert_int_equal(distance.seed, part->rule == TUNE_SEED);
+    assert_int_equal(distance.near, part->rule == TUNE_NEAREST);
+    assert_int_equal(distance.either, part->rule == TUNE_EITHER);
     assert_true(distance.ratio == (part->rule == TUNE_NEAREST ? 4 : 1));
   }
   assert_int_equal(tune_key_compare(&key, &key), 0);
   base_text text = {.arena = &arena};
   tune_key_print(&key, &text);
   assert_string_equal(text.data, "graph=0123456789abcdef0123456789abcdef target=cpu rows=1024 "
-                                 "threads=8 layout=dense alignment=64 generator=1e5 "
+                                 "threads=8 layout=dense alignment=64 cache=warm generator=1e5 "
                                  "compiler=LLVM 19.1.7 driver= timing=1");
   assert_int_equal(tune_key_parts[TUNE_KEY_rows].rule, TUNE_NEAREST);
 }
@@ -219,7 +222,7 @@ static void test_every_field_comes_back(void **state) {
   odd.graph_name = "null";
   odd.axes = "";
   odd.source = "model";
-  odd.cache = "cold";
+  odd.key.cache = "cold";
   odd.seed = 0;
   odd.contended = false;
   odd.best = (tune_trial){"team=64,teams=2", TUNE_PREDICTED, 0, 1e-3, 0, ""};
@@ -309,13 +312,67 @@ static void test_a_record_replaces_its_like(void **state) {
   assert_int_equal(tune_database_count(open_here()), 3);
 }
 
+// Times with warm caches and with cold ones are no times of one thing.
+static void test_warm_and_cold_stand_side_by_side(void **state) {
+  (void)state;
+  tune_trial warm_trial = {"unroll=2", TUNE_TIMED, 1, 5, 0, ""};
+  tune_trial cold_trial = {"unroll=3", TUNE_TIMED, 1, 50, 0, ""};
+  tune_record warm = record_of(8, &warm_trial, 1), cold = record_of(8, &cold_trial, 1);
+  warm.graph_name = "warm";
+  cold.graph_name = cold.key.cache = "cold";
+  cold.date = "2026-12-01T20:00:00Z";
+  tune_database *database = open_here();
+  put(database, &warm);
+  put(database, &cold);
+  put(database, &warm); // with the trials of the one of its kind
+  assert_int_equal(tune_database_count(open_here()), 2);
+  for (uint32_t i = 0; i < 2; i++) {
+    const tune_record *record = tune_database_at(open_here(), i);
+    const bool is_cold = strcmp(record->key.cache, "cold") == 0;
+    assert_string_equal(record->graph_name, is_cold ? "cold" : "warm");
+    assert_int_equal(record->trial_count, 1);
+    assert_true(record->trials[0].median_us == (is_cold ? 50 : 5));
+  }
+  // A search begins with its like; who does not care gets the newest; nearer rows count for more.
+  tune_match match;
+  tune_key key = warm.key;
+  assert_string_equal(tune_database_find(database, &key, true, &match)->graph_name, "warm");
+  assert_int_equal(match, TUNE_EXACT_MATCH);
+  key.cache = "";
+  assert_string_equal(tune_database_find(database, &key, false, &match)->graph_name, "cold");
+  assert_int_equal(match, TUNE_EXACT_MATCH);
+  warm.date = "2026-12-02T20:00:00Z";
+  put(database, &warm);
+  assert_string_equal(tune_database_find(database, &key, false, &match)->graph_name, "warm");
+  cold.key.rows = key.rows = 16;
+  put(database, &cold);
+  assert_string_equal(tune_database_find(database, &key, false, &match)->graph_name, "cold");
+  key.cache = "warm";
+  assert_string_equal(tune_database_find(database, &key, false, &match)->graph_name, "cold");
+  assert_int_equal(match, TUNE_EXACT_MATCH);
+  // So do their journals.
+  uint32_t count;
+  const tune_trial *trials;
+  tune_journal *journal = tune_journal_open(database, &warm.key, 1, false, &count, &trials, &diag);
+  assert_int_equal(tune_journal_append(journal, &warm_trial, &diag), BASE_OK);
+  tune_journal_close(journal, false);
+  key = warm.key;
+  key.cache = "cold";
+  journal = tune_journal_open(database, &key, 1, true, &count, &trials, &diag);
+  assert_int_equal(count, 0);
+  tune_journal_close(journal, true);
+  journal = tune_journal_open(database, &warm.key, 1, true, &count, &trials, &diag);
+  assert_int_equal(count, 1);
+  tune_journal_close(journal, true);
+}
+
 static void test_what_cannot_be_stored(void **state) {
   (void)state;
   tune_database *database = open_here();
   put_rows(database, 1);
   const base_str before = contents_of(tune_database_path(database));
   tune_trial bad = {"unroll=99", TUNE_TIMED, 0, 1, 0, ""};
-  tune_record records[12];
+  tune_record records[14];
   for (size_t i = 0; i < COUNT(records); i++)
     records[i] = record_of(2, others, 2);
   records[0].best = bad;
@@ -331,6 +388,8 @@ static void test_what_cannot_be_stored(void **state) {
   records[9].key.rows = -1;
   records[10].key.compiler = "\xff";
   records[11].best.outcome = TUNE_PREDICTED; // though it is said to be measured
+  records[12].key.cache = "lukewarm";
+  records[13].key.cache = "";
   for (size_t i = 0; i < COUNT(records); i++) {
     clear_reports();
     assert_int_equal(tune_database_put(database, &records[i], &diag), BASE_INVALID);
@@ -493,7 +552,7 @@ static void test_records_that_are_left_out(void **state) {
   expect_left_out("source_tile=4", "source_tile=99", 2,
                   "record 'site' (line 10) is left out: schedule knob source_tile cannot be '99'");
   expect_left_out("unroll=2", "unrolls=2", 3,
-                  "a timing of record 'site' (line 10) is left out: unknown schedule knob");
+                  "a timing of record 'site' (line 76) is left out: unknown schedule knob");
   expect_left_out("best:", "bets:", 2,
                   ":29:3: all of record 'site' (line 10) is left out: unknown");
   expect_left_out("  seed: 18446744073709551615\n", "", 2, "'seed' is missing");
@@ -509,9 +568,94 @@ static void test_records_that_are_left_out(void **state) {
   expect_left_out("\n...\n", "\n", 2, "the file's end is missing");
   expect_left_out("name: site", "name: 'site", 2, "not YAML: ");
   expect_left_out("{schedule", "{&a schedule", 2, "anchors are not read here");
-  expect_left_out("schema: 1", "schema: one", 0, "expected an integer, found 'one'");
+  expect_left_out("schema: 2", "schema: one", 0, "expected an integer, found 'one'");
   expect_left_out("device:", "devices:", 0, "'device' is missing");
   expect_left_out("records:", "record:", 0, "'records' is missing");
+  // What is wrong with trials costs no winner.
+  expect_left_out("trials:", "trails:", 3,
+                  "every timing of record 'site' (line 76) is left out: unknown name 'trails'");
+  expect_left_out("timings:", "timing:", 3, "unknown name 'timing'");
+  expect_left_out("timings:\n- key:\n    graph: '0", "timings:\n- key:\n    graph: '1", 3,
+                  "every timing of record 'site' (line 76) is left out: there is no such record");
+  expect_left_out("timings:\n- key:", "timings:\n- {\n- key:", 3, "not YAML");
+  expect_left_out("timings:\n", "timings:\n...\n", 3, "not YAML");
+  expect_left_out("\n---\n", "\n--\n", 3, "not YAML");
+  expect_left_out("unroll=2", "unroll=3", 3, "a schedule is there twice");
+}
+
+// Behind the winners.
+static const char *timings_of(const char *text) {
+  return strstr(text, "\n---\ntimings:");
+}
+
+// As the first version wrote it.
+static const char schema_1[] =
+    "schema: 1\n"
+    "device:\n"
+    "  kind: cpu\n"
+    "  name: Intel(R) Xeon(R) 8481C\n"
+    "  features: avx2 avx512f\n"
+    "  units: 8\n"
+    "records:\n"
+    "- key:\n"
+    "    graph: 0123456789abcdef0123456789abcdef\n"
+    "    target: cpu\n"
+    "    rows: 8\n"
+    "    threads: 8\n"
+    "    layout: dense\n"
+    "    alignment: 64\n"
+    "    generator: '1e5'\n"
+    "    compiler: LLVM 19.1.7\n"
+    "    driver: ''\n"
+    "    timing: 1\n"
+    "  name: site\n"
+    "  axes: B=8 D=7168 N=9\n"
+    "  source: measured\n"
+    "  cache: cold\n"
+    "  date: '2026-11-30T20:00:00Z'\n"
+    "  seed: 18446744073709551615\n"
+    "  contended: true\n"
+    "  of_ceiling: 0.1\n"
+    "  best: {schedule: 'source_tile=4,query_tile=16', outcome: timed, level: 3, median_us: "
+    "12.0625, "
+    "spread: 0.0125}\n"
+    "  initial: {schedule: '', outcome: timed, level: 3, median_us: 20.5, spread: "
+    "0.3333333333333333}\n"
+    "  timings:\n"
+    "  - {schedule: unroll=2, outcome: refused, level: 0, why: 'too many registers: 300 of 255'}\n"
+    "  - {schedule: unroll=3, outcome: timed, level: 1, median_us: 30}\n"
+    "...\n";
+
+static void test_a_file_of_the_first_schema(void **state) {
+  (void)state;
+  const tune_trial trials[] = {others[0], {"unroll=3", TUNE_TIMED, 1, 30, 0, ""}};
+  tune_record record = record_of(8, trials, COUNT(trials));
+  record.key.cache = "cold";
+  const tune_record expected = tune_record_copy(&arena, &record);
+  const char *path = tune_database_path(open_here());
+  write_file(path, BASE_STR(schema_1));
+  tune_database *database = open_here(); // without a word
+  assert_int_equal(tune_database_count(database), 1);
+  assert_true(same_record(tune_database_at(database, 0), &expected));
+  put_rows(database, 16); // and from now on it is of this schema
+  assert_non_null(strstr(contents_of(path).data, "\nschema: 2\n"));
+  assert_non_null(timings_of(contents_of(path).data));
+  database = open_here();
+  assert_int_equal(tune_database_count(database), 2);
+  assert_true(same_record(tune_database_at(database, 0), &expected));
+  write_file(path, base_str_from(replaced(schema_1, "  cache: cold\n", "")));
+  const tune_database_options options = options_of(folder);
+  assert_int_equal(tune_database_count(open_with(&options)), 0);
+  expect_report("'cache' is missing");
+  clear_reports();
+  write_file(path, base_str_from(replaced(schema_1, "schema: 1", "schema: 2")));
+  assert_int_equal(tune_database_count(open_with(&options)), 0);
+  expect_report("unknown name 'cache'");
+  expect_report("unknown name 'timings'");
+  clear_reports();
+  write_file(path, base_str_from(replaced(schema_1, "\n...\n", "\n...\n---\ntimings: []\n...\n")));
+  assert_int_equal(tune_database_count(open_with(&options)), 1);
+  expect_report("a second document, which schema 1 does not have");
 }
 
 static void test_files_that_are_refused(void **state) {
@@ -521,8 +665,8 @@ static void test_files_that_are_refused(void **state) {
   const char *path = tune_database_path(database);
   const base_str text = contents_of(path);
   static const char *const changes[][3] = {
-      {"schema: 1", "schema: 2", "a newer Fathom wrote it"},
-      {"schema: 1", "schema: 0", "move the file away and tune again"},
+      {"schema: 2", "schema: 3", "a newer Fathom wrote it"},
+      {"schema: 2", "schema: 0", "move the file away and tune again"},
       {"units: 8", "units: 16",
        "the file is about another device: cpu 'Intel(R) Xeon(R) 8481C', 16"},
       {"avx512f", "avx512", "the file is about another device"},
@@ -558,15 +702,30 @@ static base_str make_original(const char **path) {
   return contents_of(*path);
 }
 
-static uint32_t count_originals(const tune_database *database) {
+// But for its trials.
+static bool same_winner(const tune_record *a, const tune_record *b) {
+  tune_record left = *a, right = *b;
+  left.trial_count = right.trial_count = 0;
+  return same_record(&left, &right);
+}
+
+// How many records are one of the originals, without looking at trials or with all of them.
+static uint32_t count_originals(const tune_database *database, bool with_trials) {
   uint32_t same = 0;
   for (uint32_t i = 0; i < tune_database_count(database); i++) {
     const tune_record *record = tune_database_at(database, i);
     assert_null(tune_record_problem(diag.arena, record));
     for (uint32_t j = 0; j < 4; j++)
-      same += same_record(record, &originals[j]);
+      same += (with_trials ? same_record : same_winner)(record, &originals[j]);
   }
   return same;
+}
+
+static uint32_t count_trials(const tune_database *database) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < tune_database_count(database); i++)
+    count += tune_database_at(database, i)->trial_count;
+  return count;
 }
 
 static void write_raw(const char *path, const char *data, size_t length) {
@@ -579,26 +738,41 @@ static void test_a_file_cut_at_every_byte(void **state) {
   (void)state;
   const char *path;
   const base_str text = make_original(&path);
-  const tune_database_options options = options_of(folder);
-  uint32_t most = 0;
+  const size_t winners = (size_t)(timings_of(text.data) - text.data); // but for their last line end
+  tune_database_options options = options_of(folder);
+  uint32_t most = 0, most_trials = 0;
   for (size_t length = 0; length < text.length; length++) {
     base_arena own;
     base_arena_init(&own, NULL);
     base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
     write_raw(path, text.data, length);
+    options.winners_only = false;
     tune_database *database = tune_database_open(&own, &options, &diag);
     const bool is_whole = length >= text.length - 1; // all but the last line end
     assert_non_null(database);
     assert_int_equal(diag.error_count, 0);
     assert_int_equal(diag.reports.count == 0, is_whole);
-    const uint32_t count = tune_database_count(database);
-    assert_int_equal(count_originals(database), count); // nothing that was not written
-    assert_true(count >= most);                         // what is whole is used
+    const uint32_t count = tune_database_count(database), trials = count_trials(database);
+    assert_int_equal(count_originals(database, false), count); // nothing that was not written
+    assert_int_equal(count == 4, length >= winners);
+    assert_true(count_originals(database, true) >= trials / 2); // two each, or none
+    assert_true(count >= most && trials >= most_trials);        // what is whole is used
     most = count;
+    most_trials = trials;
+    // Who only looks something up finds the same, and is told nothing of the rest.
+    base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
+    options.winners_only = true;
+    database = tune_database_open(&own, &options, &diag);
+    assert_non_null(database);
+    assert_int_equal(diag.reports.count == 0, length >= winners);
+    assert_int_equal(tune_database_count(database), count);
+    assert_int_equal(count_originals(database, false), count);
+    assert_int_equal(count_trials(database), 0);
     base_arena_reset(&own);
   }
   clear_reports();
   assert_int_equal(most, 4);
+  assert_int_equal(most_trials, 8);
 }
 
 static void test_a_file_with_any_byte_changed(void **state) {
@@ -607,11 +781,12 @@ static void test_a_file_with_any_byte_changed(void **state) {
   const base_str text = make_original(&path);
   char *changed = base_alloc(&arena, text.length);
   const size_t header = (size_t)(strstr(text.data, "\nrecords:") - text.data) + 10;
+  const size_t winners = (size_t)(timings_of(text.data) - text.data);
   static const char bytes[] = {'\n', ' ', '\'', '"',    '{', '}', ':',
                                '-',  '#', '\0', '\xff', '|', '9'};
   uint64_t seed = 99;
   uint32_t refused = 0;
-  const tune_database_options options = options_of(folder);
+  tune_database_options options = options_of(folder);
   for (size_t at = 0; at < 2 * text.length; at++) {
     base_arena own;
     base_arena_init(&own, NULL);
@@ -622,21 +797,88 @@ static void test_a_file_with_any_byte_changed(void **state) {
     changed[place] = at % 2 ? (char)(text.data[place] ^ (1 << (seed >> 40) % 8))
                             : bytes[(seed >> 40) % sizeof bytes];
     write_raw(path, changed, text.length);
+    options.winners_only = false;
     tune_database *database = tune_database_open(&own, &options, &diag);
+    uint32_t same = 0, count = 0;
     if (database) {
-      const uint32_t same = count_originals(database);
+      count = tune_database_count(database);
+      same = count_originals(database, false);
       // A record, its neighbour where the line between them is hit, and the last where the end is.
       if (place >= header && same < 2) fail_msg("byte %zu: %u of 4 records are left", place, same);
-      if (same < 4 && tune_database_count(database) == same) assert_true(diag.reports.count > 0);
+      if (place > winners + 4 && same < 4) fail_msg("byte %zu: %u of 4 winners", place, same);
+      // With the line end between the two marks goes the place where timings begin.
+      if (place >= header && place != winners && count_originals(database, true) < 2)
+        fail_msg("byte %zu: too many trials are lost", place);
+      if (same < 4 && count == same) assert_true(diag.reports.count > 0);
+      // A trial may have become a comment.
+      if (count_trials(database) < 8 && changed[place] != '#') assert_true(diag.reports.count > 0);
     } else {
       assert_true(diag.error_count > 0);
       assert_true(place < header); // another schema, another device
       refused++;
     }
+    // Who only looks something up finds the same winners.
+    base_diag_init(&diag, &own, BASE_STR(""), BASE_STR(""));
+    options.winners_only = true;
+    tune_database *lookup = tune_database_open(&own, &options, &diag);
+    assert_int_equal(lookup != NULL, database != NULL);
+    if (lookup) {
+      assert_int_equal(tune_database_count(lookup), count);
+      assert_int_equal(count_originals(lookup, false), same);
+      if (same < 4 && count == same) assert_true(diag.reports.count > 0);
+    }
     base_arena_reset(&own);
   }
   clear_reports();
   assert_true(refused > 0);
+}
+
+// A search leaves hundreds of trials, which a compilation has no use for.
+static void test_looking_up_reads_little(void **state) {
+  (void)state;
+  enum { RECORDS = 40, TRIALS = 250 };
+  tune_trial trials[TRIALS];
+  for (uint32_t i = 0; i < TRIALS; i++)
+    trials[i] = (tune_trial){
+        .schedule = base_str_format(&arena, "unroll=%u,rows=%u", 1 + i % 8, 1 + i / 8).data,
+        .median_us = 1 + i,
+        .why = ""};
+  // Written by one change: of another file.
+  tune_database_options options = options_of(shipped);
+  tune_database *other = open_with(&options), *database = open_here();
+  const tune_record record = record_of(1, trials, TRIALS);
+  put(other, &record);
+  base_text text = {.arena = &arena};
+  tune_records many = {0};
+  for (int64_t rows = 1; rows <= RECORDS; rows++) {
+    tune_record copy = *tune_database_at(other, 0);
+    copy.key.rows = rows;
+    base_push(&arena, &many, copy);
+  }
+  tune_file_print(&arena, &xeon, &many, &text);
+  write_file(tune_database_path(database), base_text_str(&text));
+  options = options_of(folder);
+  options.winners_only = true;
+  tune_database *lookup = open_with(&options);
+  assert_int_equal(diag.reports.count, 0);
+  assert_int_equal(tune_database_count(lookup), RECORDS);
+  tune_match match;
+  const tune_record *found = tune_database_find(lookup, &many.data[7].key, false, &match);
+  assert_int_equal(match, TUNE_EXACT_MATCH);
+  assert_true(same_winner(found, &many.data[7]));
+  assert_true(tune_database_read_bytes(lookup) < text.length / 20);
+  assert_int_equal(tune_database_put(lookup, &record, &diag), BASE_INVALID); // trials would be lost
+  expect_report("open for reading only");
+  clear_reports();
+  database = open_here();
+  assert_int_equal(tune_database_read_bytes(database), text.length);
+  assert_int_equal(count_trials(database), RECORDS * TRIALS);
+  // The winners of a shipped file, too.
+  unlink(tune_database_path(database));
+  options.shipped = shipped;
+  lookup = open_with(&options);
+  assert_int_equal(tune_database_count(lookup), 1);
+  assert_int_equal(count_trials(lookup), 0);
 }
 
 static void test_every_damaged_file_is_kept(void **state) {
@@ -667,10 +909,11 @@ static void test_long_lists_of_warnings_are_cut(void **state) {
   const tune_database_options options = options_of(folder);
   assert_int_equal(tune_database_count(open_with(&options)), 0);
   assert_int_equal(diag.reports.count, 9);
-  expect_report("32 more of this kind");
+  expect_report("72 more of this kind");
   clear_reports();
   assert_false(tune_database_validate(&arena, path, &diag));
-  assert_int_equal(diag.error_count, 40); // all of them: an unknown name, and one that is missing
+  // All of them: an unknown name, and one that is missing, in each record and in its timings.
+  assert_int_equal(diag.error_count, 80);
   expect_report(
       ".yaml:15:5: error: all of record 'site' (line 10) is left out: unknown name 'Layout'");
   clear_reports();
@@ -1301,15 +1544,18 @@ int main(void) {
       TEST(every_field_comes_back),
       TEST(files_are_named_after_devices),
       TEST(a_record_replaces_its_like),
+      TEST(warm_and_cold_stand_side_by_side),
       TEST(what_cannot_be_stored),
       TEST(a_file_that_was_removed_stays_removed),
       TEST(the_nearest_rows_are_found),
       TEST(which_of_several_is_found),
       TEST(shipped_records_stand_behind),
       TEST(records_that_are_left_out),
+      TEST(a_file_of_the_first_schema),
       TEST(files_that_are_refused),
       TEST(a_file_cut_at_every_byte),
       TEST(a_file_with_any_byte_changed),
+      TEST(looking_up_reads_little),
       TEST(every_damaged_file_is_kept),
       TEST(long_lists_of_warnings_are_cut),
       TEST(a_read_only_database),

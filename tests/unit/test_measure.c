@@ -122,7 +122,7 @@ static void every_candidate_moves_all_bytes(void **state) {
                                    {5, 1, 70144}, {1, 2, 16 * 1024}, {9, 7, 256 * 130}};
   for (size_t m = 0; m < COUNT(mixes); m++) {
     tune_contest contest;
-    assert_int_equal(tune_contest_open(&contest, &in_turn, mixes[m]), BASE_OK);
+    assert_int_equal(tune_contest_open(&contest, &in_turn, mixes[m], 0), BASE_OK);
     uint32_t streams = mixes[m].reads + mixes[m].writes;
     assert_in_range(contest.bytes, mixes[m].stream_bytes * streams,
                     mixes[m].stream_bytes * streams * 11 / 10 + 256 * streams);
@@ -139,10 +139,71 @@ static void every_candidate_moves_all_bytes(void **state) {
   }
 }
 
+static void cold_sets_are_enough_and_all_used(void **state) {
+  (void)state;
+  assert_int_equal(tune_cold_sets_of(1000, 100), 20);
+  assert_int_equal(tune_cold_sets_of(1000, 99), 21);
+  assert_int_equal(tune_cold_sets_of(1000, 1999), 2);
+  assert_int_equal(tune_cold_sets_of(1000, 2000), 1);
+  assert_int_equal(tune_cold_sets_of(1000, UINT64_MAX), 1);
+  assert_int_equal(tune_cold_sets_of(1000, 0), 1);
+  assert_int_equal(tune_cold_sets_of(0, 100), 1);
+  assert_int_equal(tune_cold_sets_of(UINT64_C(1) << 40, 1), UINT32_MAX);
+  for (uint32_t sets = 1; sets < 600; sets++) {
+    bool used[600] = {false};
+    uint32_t step = tune_cold_step(sets), set = 0, count = 0;
+    for (uint32_t i = 0; i < sets; i++, set = (set + step) % sets) {
+      count += !used[set];
+      used[set] = true;
+    }
+    assert_int_equal(count, sets);
+    if (sets > 8) assert_in_range(step % sets, 2, sets - 2); // no neighbour comes next
+  }
+}
+
+// How many bytes of the sets' results were written, and are again as they were.
+static size_t count_written(tune_contest *contest) {
+  size_t written = 0, set_room = contest->read_room + contest->write_room;
+  for (uint32_t set = 0; set < contest->sets; set++) {
+    char *at = contest->first + set * set_room + contest->read_room;
+    for (size_t i = 0; i < contest->write_room; i++)
+      written += (unsigned char)at[i] != UNTOUCHED;
+    memset(at, UNTOUCHED, contest->write_room);
+  }
+  return written;
+}
+
+static void cold_streams_go_round_all_sets(void **state) {
+  (void)state;
+  static const tune_mix mixes[] = {{1, 1, 256}, {5, 1, 4096}, {1, 2, 70144}};
+  enum { CACHES = 1 << 20 };
+  for (size_t m = 0; m < COUNT(mixes); m++) {
+    tune_contest contest;
+    assert_int_equal(tune_contest_open(&contest, &in_turn, mixes[m], CACHES), BASE_OK);
+    assert_true(contest.sets > 1 && contest.sets * contest.bytes >= 2 * CACHES);
+    size_t room = contest.sets * (contest.read_room + contest.write_room);
+    assert_true(room <= 2 * (2 * CACHES + contest.bytes)); // the skew is no larger than the streams
+    size_t of_call = contest.rows * contest.row_bytes * mixes[m].writes;
+    count_written(&contest);
+    // Any candidate takes the next set.
+    for (uint32_t i = 0; i < contest.sets; i++) {
+      tune_work work = tune_candidate_work(&contest.candidates[i % contest.count]);
+      work.call(work.user);
+    }
+    assert_int_equal(count_written(&contest), contest.sets * of_call);
+    for (uint32_t i = 0; i < contest.sets / 2; i++) {
+      tune_work work = tune_candidate_work(&contest.candidates[0]);
+      work.call(work.user);
+    }
+    assert_int_equal(count_written(&contest), contest.sets / 2 * of_call);
+    tune_contest_close(&contest);
+  }
+}
+
 static void narrowing_keeps_the_fastest(void **state) {
   (void)state;
   tune_contest contest;
-  assert_int_equal(tune_contest_open(&contest, &in_turn, (tune_mix){2, 1, 4096}), BASE_OK);
+  assert_int_equal(tune_contest_open(&contest, &in_turn, (tune_mix){2, 1, 4096}, 0), BASE_OK);
   for (uint32_t i = 0; i < contest.count;
        i++) { // times no run can beat: the last three are the fastest
     contest.candidates[i].best = -(double)i;
@@ -161,7 +222,7 @@ static void a_comparison_takes_turns(void **state) {
   uint32_t calls = 0;
   tune_comparison result;
   tune_work work = {count_call, &calls};
-  assert_int_equal(tune_measure_interleaved(work, &in_turn, 1 << 16, 1 << 14, 0.05, &result),
+  assert_int_equal(tune_measure_interleaved(work, &in_turn, 1 << 16, 1 << 14, 0, 0.05, &result),
                    BASE_OK);
   assert_true(calls >= result.kernel.runs);
   assert_true(result.kernel.runs >= 9 && result.ceiling.timing.runs >= 3);
@@ -172,7 +233,7 @@ static void a_comparison_takes_turns(void **state) {
   assert_true(result.gb_s == expected);
   // More memory than there is: a status, not a crash.
   assert_int_equal(
-      tune_measure_interleaved(work, &in_turn, UINT64_MAX / 2, UINT64_MAX / 2, 0.05, &result),
+      tune_measure_interleaved(work, &in_turn, UINT64_MAX / 2, UINT64_MAX / 2, 0, 0.05, &result),
       BASE_MEMORY);
 }
 
@@ -195,6 +256,8 @@ int main(void) {
       cmocka_unit_test(short_work_is_timed_in_batches),
       cmocka_unit_test(mixes_keep_ratio_and_total),
       cmocka_unit_test(every_candidate_moves_all_bytes),
+      cmocka_unit_test(cold_sets_are_enough_and_all_used),
+      cmocka_unit_test(cold_streams_go_round_all_sets),
       cmocka_unit_test(narrowing_keeps_the_fastest),
       cmocka_unit_test(a_comparison_takes_turns),
       cmocka_unit_test(a_ceiling_on_threads),

@@ -94,9 +94,38 @@ static fathom_status validate(fathom_context *context, fathom_text *out) {
   return status;
 }
 
+static void append_choice(void *user, const fathom_choice *choice) {
+  *(uint32_t *)user += strcmp(choice->source, "default") == 0 && choice->schedule[0] != 0;
+}
+
+static fathom_status explain(fathom_context *context, fathom_text *out) {
+  static const char text[] = "graph @mix(%bank: f32[N=2, T, D=64], %weights: f32[N]) {\n"
+                             "  %h = weighted_sum %weights, %bank over N : f32[T, D]\n"
+                             "  return %h\n"
+                             "}\n";
+  fathom_compile_options options = FATHOM_INIT(options);
+  fathom_module *module = NULL;
+  fathom_graph *graph;
+  uint32_t kernels = 0;
+  (void)out;
+  options.target = "cuda:sm_80"; // for which nothing has to be installed
+  fathom_status status = fathom_parse(context, text, strlen(text), NULL, &module);
+  if (status == FATHOM_OK) status = fathom_module_graph(module, NULL, &graph);
+  if (status == FATHOM_OK)
+    status = fathom_explain(context, graph, &options, 7, append_choice, &kernels);
+  if (status == FATHOM_OK) assert_int_equal(kernels, 1);
+  if (status == FATHOM_OK)
+    assert_int_equal(fathom_explain(context, graph, &options, -1, append_choice, &kernels),
+                     FATHOM_INVALID);
+  if (status == FATHOM_OK)
+    assert_int_equal(fathom_explain(context, graph, &options, 0, NULL, &kernels), FATHOM_INVALID);
+  fathom_module_destroy(module);
+  return status;
+}
+
 static void test_every_allocation_may_fail(void **state) {
   (void)state;
-  static call *const calls[] = {list, show, show_json, validate};
+  static call *const calls[] = {list, show, show_json, validate, explain};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     fathom_status status = FATHOM_MEMORY;
     long failures = 0;

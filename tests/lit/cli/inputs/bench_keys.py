@@ -14,6 +14,7 @@ for key, kind in kinds.items():
     assert isinstance(line[key], kind), (key, line)
 assert line["graph"] == "mix" and line["target"] == "cpu" and line["schedule_source"] == "default", line
 assert line["cache"] == "warm" and line["timing"] == "host clock" and "batch" not in line, line
+assert line["sets"] == 1, line
 tokens = int(sys.argv[1])
 assert line["axes"] == {"N": 3, "T": tokens, "D": 4}, line
 # Every input once, every output once, f32.
