@@ -50,6 +50,8 @@ static const char *why_not(const explain_frame *frame, const api_place *place, c
   base_arena *arena = &frame->call->arena;
   const char *why = no_record_fits(frame);
   if (why[0] != 0) return why;
+  if (strcmp(record->key.target, own->target) != 0)
+    return base_str_format(arena, "target '%s'", record->key.target).data;
   const tune_device *device = tune_database_device(file->database);
   if (!tune_device_equal(device, &place->options.device))
     return base_str_format(arena, "other device '%s'", device->name).data;

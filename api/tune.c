@@ -58,11 +58,8 @@ static const char *find_worker(api_call *call, const fathom_tune_options *option
 
 // ---- the job ------------------------------------------------------------------------------------
 
-// By default a GPU's level 2 cache is cold, as a model's other kernels leave it.
 static bool is_cold(const tune_frame *frame) {
-  fathom_cache cache = frame->options.cache;
-  return cache == FATHOM_CACHE_COLD ||
-         (cache == FATHOM_CACHE_DEFAULT && frame->subject.machine == KIR_CUDA);
+  return frame->result.cache == FATHOM_CACHE_COLD;
 }
 
 static base_str make_job(api_call *call, const tune_frame *frame, const ir_graph *graph,
@@ -378,7 +375,9 @@ static fathom_status tune_body(api_call *call, void *opaque) {
   frame->call = call;
   frame->begun = tune_now();
   const fathom_tune_options *options = &frame->options;
-  if (!api_request_read(call, frame->compile, &frame->request)) return FATHOM_INVALID;
+  if (!api_request_read(call, frame->compile, &frame->request) ||
+      api_cache_choose(frame->request.kind, options->cache, &frame->result.cache) != FATHOM_OK)
+    return FATHOM_INVALID;
   if (!can_tune(call, frame) || !find_gpu(call, frame)) return FATHOM_UNSUPPORTED;
   uint32_t threads = frame->request.kind == API_CPU ? rt_pool_threads(call->context->threads) : 0;
   // One after the other: opening the graph gives the call's diagnostics its text.
@@ -445,9 +444,6 @@ fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
   if (options->dynamic_size == 0) options->dynamic_size = API_USUAL_ROWS;
   if (options->seconds == 0) options->seconds = default_seconds;
   if (options->memory_mb == 0) options->memory_mb = MEMORY_MB;
-  status = api_cache_choose(API_CPU, options->cache, &options->cache);
-  if (status != FATHOM_OK) return status;
-  frame.result.cache = options->cache;
   if (options->trial_seconds == 0) options->trial_seconds = default_trial_seconds;
   status = api_call_run(context, tune_body, &frame);
   return status == FATHOM_OK ? API_STRUCT_OUT(result, frame.result, fathom_tune_result) : status;

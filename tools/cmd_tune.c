@@ -130,7 +130,8 @@ static void print_result(const fathom_tune_result *r, bool offline) {
   printf("time      %s%s, %.2f times as fast as the default (%s)\n", offline ? "by the model " : "",
          tune_time_text(r->median_us), r->default_us / r->median_us, tune_time_text(r->default_us));
   if (r->of_ceiling > 0) printf("ceiling   %.1f %% of it\n", 100 * r->of_ceiling);
-  if (r->cache == FATHOM_CACHE_COLD) printf("caches    cold: each run took other memory\n");
+  if (r->cache == FATHOM_CACHE_COLD && !offline)
+    printf("caches    cold: each run took other memory\n");
   printf("space     %u schedules that differ for this kernel, of %.3g combinations\n", r->schedules,
          r->raw_schedules);
   printf("search    %u measurements in %.1f s, %u schedules failed; ended because %s\n",
@@ -213,6 +214,8 @@ static int tune(const cli_session *session, const cli_options *options) {
                   .size = options->size,
                   .report = options->report,
                   .resume = options->resume};
+  int misused = cli_cache_state(options, &job.cache);
+  if (misused != CLI_SUCCESS) return misused;
   fathom_tune_result result = FATHOM_INIT(result);
   tune_catch_interrupts();
   fathom_status status = tune_search(&job, options, &result);

@@ -132,7 +132,7 @@ def many(place, _):
     for process in tuners.values():
         finish(process)
     text = open(place.files("*.yaml")[0]).read()
-    rows = sorted(int(number) for number in re.findall(r"^\s+rows: (\d+)$", text, re.M))
+    rows = sorted(int(number) for number in re.findall(r"^\s+rows: (\d+)$", text.split("\n...\n")[0], re.M))
     if rows != [2 ** number for number in range(TUNERS)]:
         sys.exit(f"records of {rows}")
     if most != 1:

@@ -141,7 +141,8 @@ static void test_every_allocation_may_fail(void **state) {
         assert_null(out.data);
         failures++;
       }
-      assert_int_equal(m.held, before); // nothing of the call is left
+      // Nothing of the call is left, but what a context keeps of the records that it has read.
+      if (calls[i] != explain) assert_int_equal(m.held, before);
       fathom_text_destroy(&out);
       fathom_context_destroy(context);
       assert_int_equal(m.held, 0);
