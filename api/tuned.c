@@ -96,8 +96,11 @@ bool api_tuned_place_cpu(api_call *call, api_place *out) {
 
 tune_key api_tuned_key(api_call *call, const ir_graph *graph, const api_place *place,
                        uint32_t threads) {
+  // Hashing takes memory of the graph's arena, which may be another thread's.
+  ir_graph own = graph != NULL ? *graph : (ir_graph){0};
+  own.arena = &call->arena;
   return (tune_key){
-      .graph = graph != NULL ? base_hash_hex(&call->arena, ir_hash(graph)).data : "",
+      .graph = graph != NULL ? base_hash_hex(&call->arena, ir_hash(&own)).data : "",
       .target = place->target,
       .rows = 1,
       .threads = threads,
