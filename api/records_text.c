@@ -174,7 +174,13 @@ static void append_device(base_text *out, const api_record_file *file) {
   base_text_printf(out, ", %lld %s, ", (long long)device->units,
                    strcmp(device->kind, "cpu") == 0 ? "cores" : "units");
   api_append_shown(out, device->features);
-  if (file->compiles) base_text_printf(out, "; %s", file->here ? "this machine" : "another device");
+  if (!file->compiles) return;
+  bool gpu = strcmp(device->kind, "cuda") == 0;
+  base_text_printf(out, "; %s%s",
+                   !file->here ? "another device"
+                   : gpu       ? "taken for "
+                               : "this machine",
+                   file->here && gpu ? file->own.target : "");
 }
 
 static void append_file(base_text *out, const api_record_file *file) {

@@ -23,14 +23,6 @@ typedef struct tune_sweep_counts {
   double level2_bytes; // read from the second level cache
 } tune_sweep_counts;
 
-// Sums over the sweeps of a phase, one after the other; sweeps that share a loop are one.
-typedef struct tune_cpu_counts {
-  double bytes_read, bytes_written;  // of memory, for a row
-  double prepare_cycles, row_cycles; // cycles of the core, as if all were in its caches
-  double ahead_cycles;               // those of row_cycles that run a row ahead
-  bool overlapped;                   // the reading of memory runs beside arithmetic
-} tune_cpu_counts;
-
 // `lanes`: f32 lanes of the vectors that the CPU uses by itself.
 tune_sweep_counts tune_count_sweep(base_arena *arena, const kir_kernel *kernel,
                                    const kir_sweep *sweep, uint32_t lanes);
@@ -45,7 +37,7 @@ void tune_predict_cpu(base_arena *arena, const tune_subject *subject, const tune
 void tune_predict_cuda(base_arena *arena, const tune_subject *subject, const tune_space *space,
                        double *seconds);
 // One schedule after compiling it, by the compiler's account of registers and spills. Negative: see
-// diag, or the block fits no multiprocessor (*why says so).
+// diag, which also says when a block fits no multiprocessor.
 double tune_predict_compiled(base_arena *arena, const tune_subject *subject,
                              const kir_schedule *schedule, const char *cache_directory,
                              base_diag *diag);

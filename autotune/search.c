@@ -181,6 +181,7 @@ static bool search_all(run *r, void *state) {
     r->planned = r->tried;
     for (uint32_t i = 0; i < count; i++)
       r->planned += !r->search.findings[requests[i].schedule].tried;
+    if (strategy->tries_all) r->planned = r->search.space->count;
     for (uint32_t i = 0; i < count && !is_over(r, &r->result->end); i++)
       if (!measure(r, &requests[i])) return false;
   }

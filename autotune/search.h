@@ -47,6 +47,7 @@ typedef struct tune_search tune_search;
 typedef struct tune_strategy {
   const char *name, *summary;
   size_t state_bytes; // of its own memory, zeroed at the start
+  bool tries_all;     // in the end every schedule is tried
   // The next requests, at most `room` (at least one); 0: it has no more.
   uint32_t (*ask)(void *state, tune_search *search, tune_request *requests, uint32_t room);
 } tune_strategy;

@@ -117,7 +117,7 @@ enum {
   LEAST = 24,
   KEPT = 3, // one in so many goes on
   FINAL = 6,
-  LEADERS = 3, // whose neighbours are tried
+  LEADERS = 5, // whose neighbours are tried
   WALKS = 8,
 };
 
@@ -221,10 +221,10 @@ static uint32_t halving_ask(void *opaque, tune_search *search, tune_request *req
 
 static const tune_strategy strategies[] = {
     {"halving", "many shortly, the best ones longer, then their neighbours", sizeof(halving_state),
-     halving_ask},
-    {"ranked", "as the cost model ranks them", sizeof(listed_state), ranked_ask},
-    {"random", "in a random order", sizeof(listed_state), random_ask},
-    {"exhaustive", "all, for comparison", sizeof(exhaustive_state), exhaustive_ask},
+     false, halving_ask},
+    {"ranked", "as the cost model ranks them", sizeof(listed_state), true, ranked_ask},
+    {"random", "in a random order", sizeof(listed_state), true, random_ask},
+    {"exhaustive", "all, for comparison", sizeof(exhaustive_state), true, exhaustive_ask},
 };
 
 const tune_strategy *tune_strategy_at(uint32_t index) {

@@ -86,24 +86,31 @@ TARGET static uint64_t WIDTH(run)(const stream_rows *rows, stream_kind kind) {
   return prefetch ? WIDTH(by_line)(rows, false, true) : WIDTH(by_line)(rows, false, false);
 }
 
-// In chains enough that no multiply-add has to wait for the one before.
+// In chains enough that no multiply-add has to wait for the one before, each in a register of its own.
 TARGET static uint64_t WIDTH(compute)(uint64_t count) {
   enum { CHAINS = 12 };
-  WIDTH(floats) chain[CHAINS], factor = {0}, term = {0};
-  for (int i = 0; i < CHAINS; i++) {
-    chain[i] = factor + (float)i;
-  }
-  factor += 0.5f;
-  term += 1.0f;
+  const WIDTH(floats) factor = (WIDTH(floats)){0} + 0.5f, term = (WIDTH(floats)){0} + 1.0f;
+  // Each begins with another number, or the compiler would see that they are all the same.
+  WIDTH(floats)
+  a = term,
+  b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7, i = a + 8, j = a + 9,
+  k = a + 10, l = a + 11;
   for (uint64_t done = 0; done < count; done += CHAINS) {
-    for (int i = 0; i < CHAINS; i++) {
-      chain[i] = MULTIPLY_ADD(chain[i], factor, term);
-    }
+    a = MULTIPLY_ADD(a, factor, term);
+    b = MULTIPLY_ADD(b, factor, term);
+    c = MULTIPLY_ADD(c, factor, term);
+    d = MULTIPLY_ADD(d, factor, term);
+    e = MULTIPLY_ADD(e, factor, term);
+    f = MULTIPLY_ADD(f, factor, term);
+    g = MULTIPLY_ADD(g, factor, term);
+    h = MULTIPLY_ADD(h, factor, term);
+    i = MULTIPLY_ADD(i, factor, term);
+    j = MULTIPLY_ADD(j, factor, term);
+    k = MULTIPLY_ADD(k, factor, term);
+    l = MULTIPLY_ADD(l, factor, term);
   }
-  for (int i = 1; i < CHAINS; i++) {
-    chain[0] += chain[i];
-  }
-  return (uint64_t)chain[0][0];
+  a += b + c + d + e + f + g + h + i + j + k + l;
+  return (uint64_t)a[0];
 }
 
 #undef INLINE

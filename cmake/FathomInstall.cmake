@@ -20,13 +20,16 @@ if(TARGET fathom)
   install(FILES ${PROJECT_BINARY_DIR}/fathom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 
-# Beside the library, in a build as in an installation (api/places.c).
-file(GLOB suite_files CONFIGURE_DEPENDS autotune/suites/*)
-foreach(file IN LISTS suite_files)
-  get_filename_component(name ${file} NAME)
-  configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/suites/${name} COPYONLY)
+# Suites, and records of tuning that come with Fathom: beside the library, in a build as in an installation
+# (api/places.c).
+foreach(folder suites tuned)
+  file(GLOB files CONFIGURE_DEPENDS autotune/${folder}/*)
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME)
+    configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/${folder}/${name} COPYONLY)
+  endforeach()
+  install(FILES ${files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/${folder})
 endforeach()
-install(FILES ${suite_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/suites)
 
 if(TARGET fathom-cpu)
   install(TARGETS fathom-cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

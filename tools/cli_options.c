@@ -90,7 +90,8 @@ static const option table[] = {
      "the size of every dynamic axis (default: 67)"},
     {"--size", "N", CLI_BENCH | CLI_TUNE, COUNT, AT(size), 1, INT64_MAX,
      "the size of every dynamic axis (default: 1024)"},
-    {"--target", "TARGET", CLI_TUNE, TEXT, AT(target), 0, 0, "what to tune for (default: cpu)"},
+    {"--target", "TARGET", CLI_TUNE, TEXT, AT(target), 0, 0,
+     "what to tune for: cpu (default), or cuda[:ARCH]"},
     {"--budget", "TIME", CLI_TUNE, SECONDS, AT(budget), 0, 0,
      "how long to search, as 90s or 2m (default: 60s); of a suite\nfor each kernel and number of "
      "rows"},
