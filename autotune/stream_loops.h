@@ -92,9 +92,8 @@ TARGET static uint64_t WIDTH(compute)(uint64_t count) {
   const WIDTH(floats) factor = (WIDTH(floats)){0} + 0.5f, term = (WIDTH(floats)){0} + 1.0f;
   // Each begins with another number, or the compiler would see that they are all the same.
   WIDTH(floats)
-  a = term,
-  b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7, i = a + 8, j = a + 9,
-  k = a + 10, l = a + 11;
+  a = term, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7, i = a + 8,
+  j = a + 9, k = a + 10, l = a + 11;
   for (uint64_t done = 0; done < count; done += CHAINS) {
     a = MULTIPLY_ADD(a, factor, term);
     b = MULTIPLY_ADD(b, factor, term);
