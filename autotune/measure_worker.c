@@ -117,11 +117,16 @@ static bool time_numbers(tune_bench *bench, const uint32_t *numbers, uint32_t co
   for (uint32_t i = 0; i < count; i++) {
     exchange answer = i == 0 ? ask(bench, base_text_str(&request), limit) : next_line(bench, limit);
     double median = 0, minimum = 0, spread = 0;
-    bool timed = answer.answered &&
-                 sscanf(answer.text.data, "timed %lf %lf %lf", &median, &minimum, &spread) == 3 &&
-                 median > 0;
-    findings[i] = (tune_finding){
-        .outcome = TUNE_TIMED, .seconds = median, .spread = spread, .minimum = minimum};
+    unsigned runs = 0;
+    bool timed =
+        answer.answered &&
+        sscanf(answer.text.data, "timed %lf %lf %lf %u", &median, &minimum, &spread, &runs) == 4 &&
+        median > 0;
+    findings[i] = (tune_finding){.outcome = TUNE_TIMED,
+                                 .seconds = median,
+                                 .spread = spread,
+                                 .runs = runs,
+                                 .minimum = minimum};
     if (timed) continue;
     findings[count - 1] = (tune_finding){.outcome = answer.answered ? TUNE_CRASHED : answer.outcome,
                                          .why = answer.text.data};

@@ -9,6 +9,7 @@
 
 enum { FINALISTS = 4 };
 static const double smallest_tie = 0.02; // share within which two times count as equal
+static const double largest_tie = 0.1;   // however noisy they are
 static const double confirm_share = 0.1; // of the budget of seconds, for the finalists
 static const double confirm_most = 5.0, confirm_least = 0.2; // seconds
 
@@ -207,6 +208,12 @@ static bool is_simpler(const tune_space *space, uint32_t a, uint32_t b) {
   return x != y ? x < y : a < b;
 }
 
+// By how much medians of so many samples differ by chance: the quartiles' distance of a sample over the
+// root of their number is about the median's own deviation.
+static double median_noise(const tune_finding *finding) {
+  return 2 * finding->spread / sqrt(finding->runs > 1 ? finding->runs : 1);
+}
+
 // The default schedule and the fastest ones, side by side.
 static bool confirm(run *r) {
   uint32_t finalists[FINALISTS + 1] = {0};
@@ -229,9 +236,7 @@ static bool confirm(run *r) {
         findings[i].seconds < findings[best].seconds)
       best = i;
   }
-  // Medians of n samples differ by about the quartiles' distance over the root of n by chance alone;
-  // the measurer's spread is that of single samples, so this is on the safe side.
-  band = fmax(band, fmin(findings[best].spread, 0.1));
+  band = fmax(band, fmin(median_noise(&findings[best]), largest_tie));
   double most = findings[best].seconds * (1 + band);
   // The default stays where nothing is faster beyond doubt.
   bool keeps = tune_outcome_has_time(findings[0].outcome) && findings[0].seconds <= most;

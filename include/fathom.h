@@ -412,12 +412,12 @@ typedef struct fathom_tune_progress {
   double default_us, best_us;      // 0: not known yet
   const char *best;                // schedule; "" while there is none
   const char *last;                // schedule tried last
-  const char *outcome;             // of that: timed, refused, wrong, crashed, timeout, memory
-  const char *why;                 // of a failure, one line
-  int confirming;                  // the finalists are timed side by side
-  int waiting;                     // for another tuner of this device, which is named in `why`
-  double of_ceiling; // share of the machine's ceiling that the best one reaches; 0: not known yet
-  int warning;       // nothing will be remembered, because of `why`; the search goes on
+  const char *outcome; // of that: timed, refused, wrong, crashed, timeout, memory or predicted
+  const char *why;     // of a failure, one line
+  int confirming;      // the finalists are timed side by side
+  int waiting;         // for another tuner of this device, which is named in `why`
+  double of_ceiling;   // share of the machine's ceiling that the best one reaches; 0: not known yet
+  int warning;         // nothing will be remembered, because of `why`; the search goes on
 } fathom_tune_progress;
 
 typedef struct fathom_tune_options {
@@ -477,11 +477,14 @@ typedef struct fathom_tune_result {
 
 // Searches for the fastest schedule of a graph that fuses to one kernel, on the machine at hand. Each
 // candidate is compiled, checked against the reference and timed in a worker process: one that crashes,
-// hangs, eats memory or gives wrong results costs only itself. The cpu target.
+// hangs, eats memory or gives wrong results costs only itself. For the cpu target, for cuda on the GPU at
+// hand, and with `offline` for a GPU that is not here (docs/cost-model.md).
 //
 // What is found is kept in a file of the cache folder, tuned/DEVICE.yaml, and taken by every compilation
-// without a schedule of its own for the same graph and machine, from this version of Fathom and LLVM. One
-// tuner times at once on a device; others wait.
+// without a schedule of its own for the same graph and machine, from this version of Fathom and of LLVM or
+// NVRTC. Where that file cannot be written the search goes on, says so (`warning`), and remembers nothing.
+// One tuner times at once on a device; others wait. FATHOM_UNSUPPORTED also when the GPU is gone in the
+// middle: then what was measured is in the journal, for `resume`.
 FATHOM_API fathom_status fathom_tune(fathom_context *context, const fathom_graph *graph,
                                      const fathom_compile_options *compile,
                                      const fathom_tune_options *options,
