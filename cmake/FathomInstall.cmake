@@ -20,16 +20,16 @@ if(TARGET fathom)
   install(FILES ${PROJECT_BINARY_DIR}/fathom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 
-# Suites, and records of tuning that come with Fathom: beside the library, in a build as in an installation
-# (api/places.c).
-foreach(folder suites tuned)
-  file(GLOB files CONFIGURE_DEPENDS autotune/${folder}/*)
-  foreach(file IN LISTS files)
-    get_filename_component(name ${file} NAME)
-    configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/${folder}/${name} COPYONLY)
-  endforeach()
-  install(FILES ${files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/${folder})
+# Suites of kernels to tune, and records of tuning that come with Fathom. A build has the suites beside its library
+# as an installation has them (api/places.c); what it was tuned to elsewhere stays out of its tests.
+file(GLOB suite_files CONFIGURE_DEPENDS autotune/suites/*)
+foreach(file IN LISTS suite_files)
+  get_filename_component(name ${file} NAME)
+  configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/suites/${name} COPYONLY)
 endforeach()
+install(FILES ${suite_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/suites)
+file(GLOB tuned_files CONFIGURE_DEPENDS autotune/tuned/*)
+install(FILES ${tuned_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/tuned)
 
 if(TARGET fathom-cpu)
   install(TARGETS fathom-cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
