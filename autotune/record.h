@@ -115,9 +115,9 @@ typedef struct tune_record {
   const char *source;     // "measured" or "model": the latter is never used as if it were measured
   const char *date;       // UTC, "2026-11-30T20:00:00Z"
   uint64_t seed;          // of the search
-  bool contended;         // other load was noticed while it was timed
   tune_trial best, initial; // the winner, and the default schedule beside it in the same run
   double of_ceiling;        // of the winner; 0: not measured
+  bool contended;           // other load was noticed while it was timed
   uint32_t trial_count;
   const tune_trial
       *trials; // one for each schedule tried: that of the highest level; none where the

@@ -22,9 +22,9 @@ typedef struct tune_finding {
   bool tried;
   tune_outcome outcome;
   uint32_t level;  // the highest it was timed at
+  uint32_t runs;   // samples; 0: not known
   double seconds;  // TUNE_TIMED: of one call; comparable with all others of the search
   double spread;   // of single samples
-  uint32_t runs;   // samples; 0: not known
   double minimum;  // seconds of the fastest call, as it was measured; 0: not known
   const char *why; // of a failure
 } tune_finding;

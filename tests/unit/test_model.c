@@ -54,11 +54,11 @@ static void test_counts(void **state) {
   double across = 8 * 16 * (2 * 4 + 2); // sums of 16 lanes, for each source and query
   assert_float_equal(dot.arithmetic, 8 * 16 * VECTORS + across, 0);
   // A row for each tile of 4 queries, a query for each tile of 2 sources.
-  assert_float_equal(dot.loads, (8 * 16 / 4 + 16 * 8 / 2) * VECTORS, 0);
+  assert_float_equal(dot.loads, (32 + 64) * VECTORS, 0);
   assert_float_equal(dot.stores, 8 * 16, 0);
   assert_float_equal(dot.chain, 8 * 16 * VECTORS / (2 * 4 * 2.0), 0); // 16 sums at once
   assert_float_equal(dot.spills, 0, 0);
-  assert_float_equal(dot.steps, 8 / 2 * 16 / 4 * VECTORS / 2, 0);
+  assert_float_equal(dot.steps, 4.0 * 4 * VECTORS / 2, 0);
   tune_sweep_counts mix = counts_of(kernel, true);
   assert_float_equal(mix.arithmetic, 8 * 16 * VECTORS, 0);
   assert_float_equal(mix.stores, 16 * VECTORS, 0);
