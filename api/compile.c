@@ -20,6 +20,7 @@ static bool check_options(api_call *call, const api_request *request,
                           const fathom_compile_options *options) {
   const api_target *target = &api_targets[request->kind];
   base_diag *diag = &call->diag;
+  const uint32_t before = diag->error_count; // of a session's earlier requests
   if (!target->compiles && request->cg.schedule[0] != 0)
     base_error(diag, nowhere, "the %s target takes no schedule, found '%s'", target->name,
                request->cg.schedule);
@@ -32,7 +33,7 @@ static bool check_options(api_call *call, const api_request *request,
     base_error(diag, nowhere, "kernels of the %s target cannot be sanitized", target->name);
     base_hint(diag, "use the target cuda-emu");
   }
-  return diag->error_count == 0;
+  return diag->error_count == before;
 }
 
 bool api_is_set(const char *variable) {

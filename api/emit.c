@@ -69,17 +69,20 @@ static bool check_kind(base_diag *diag, const char *what, api_kind target) {
 // ---- architectures ------------------------------------------------------------------------------
 
 bool api_arch_choose(api_call *call, api_request *request, const char **why) {
-  rt_device_facts facts;
+  rt_device_facts *facts = base_new(&call->arena, rt_device_facts);
   base_diag unused;
   uint32_t ordinal;
   *why = "";
-  if (!api_targets[request->kind].gpu || request->arch[0] != 0) return true;
+  if (!api_targets[request->kind].gpu) return true;
   base_diag_init(&unused, &call->arena, BASE_STR(""), BASE_STR(""));
   if (!api_device_ordinal(call, &ordinal)) return false;
-  if (request->kind == API_CUDA && rt_cuda_facts(ordinal, &facts, &unused) == BASE_OK) {
-    api_arch_of(&facts, request->arch);
+  if (request->kind == API_CUDA && rt_cuda_facts(ordinal, facts, &unused) == BASE_OK)
+    request->facts = facts; // what compiling for it would look up, too
+  if (request->arch[0] != 0) return true;
+  if (request->facts != NULL) {
+    api_arch_of(facts, request->arch);
     *why =
-        base_str_format(&call->arena, "architecture: %s, that of %s\n", request->arch, facts.name)
+        base_str_format(&call->arena, "architecture: %s, that of %s\n", request->arch, facts->name)
             .data;
     return true;
   }

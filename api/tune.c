@@ -403,6 +403,7 @@ static fathom_status tune_body(api_call *call, void *opaque) {
                               .user = frame};
   frame->store = api_store_open(call, &wanted);
   if (frame->store == NULL) return FATHOM_IO;
+  frame->begun = tune_now(); // waiting for the device is not searching
   if (frame->store->known != NULL) {
     take_known(frame);
     api_store_close(frame->store);

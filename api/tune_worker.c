@@ -9,7 +9,7 @@
 //                                 offline: compile, and the model's word -> predicted SECONDS | refused WHY
 //   check NUMBER SCHEDULE         offline: run on the emulator, and check -> as try, on a machine with it
 //   time SECONDS NUMBER ...       in turns             -> for each: timed MEDIAN MINIMUM SPREAD RUNS
-//   ceiling SECONDS NUMBER        beside the machine's copy ceiling      -> ceiling GB/S SHARE
+//   ceiling SECONDS NUMBER        beside the machine's copy ceiling      -> ceiling GB/S SHARE SECONDS
 //   drop NUMBER                   forget it                              -> ok
 // The end of the input ends the worker.
 #include <inttypes.h>
@@ -74,13 +74,16 @@ static void answer_error(worker *w, const char *word) {
   answer(w, word, text);
 }
 
-// What is known of a failure: of a device in the call's diag, of a run in the error text.
-static void answer_failure(worker *w, fathom_status status) {
-  const base_diag *diag = &w->call->diag;
-  const char *text = diag->reports.count > 0
-                         ? diag->reports.data[diag->reports.count - 1].message.data
+// What is known of a failure: of a device in the session's diag, whose reports of this request are taken
+// back, of a run in the error text.
+static void answer_failure(worker *w, const char *word, const base_diag *before,
+                           fathom_status status) {
+  base_diag *diag = &w->call->diag;
+  const char *text = diag->reports.count > before->reports.count
+                         ? diag->reports.data[before->reports.count].message.data
                          : fathom_error_text();
-  answer(w, "error", text[0] ? text : base_status_text((base_status)status));
+  answer(w, word, text[0] ? text : base_status_text((base_status)status));
+  *diag = *before;
 }
 
 // ---- the job ------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ static void predict_candidate(worker *w, const char *text) {
   tune_subject subject;
   double seconds = -1;
   kir_schedule schedule = kir_schedule_default(KIR_CUDA);
-  uint32_t before = call->diag.error_count;
+  const base_diag before = call->diag;
   if (api_request_read(call, &options, &request) &&
       kir_schedule_parse(text, &schedule, &call->diag) &&
       api_tune_subject(call, w->graph, &request, w->job.rows, 0, &subject))
@@ -213,9 +216,7 @@ static void predict_candidate(worker *w, const char *text) {
     fflush(w->out);
     return;
   }
-  const base_report *first =
-      before < call->diag.reports.count ? &call->diag.reports.data[before] : NULL;
-  answer(w, "refused", first ? base_str_copy(&call->arena, first->message).data : "");
+  answer_failure(w, "refused", &before, FATHOM_UNSUPPORTED);
 }
 
 static void check_candidate(worker *w, const char *schedule) {
@@ -251,9 +252,10 @@ static void time_candidates(worker *w, char *arguments) {
     }
     works[count++] = w->candidates[number].work;
   }
+  const base_diag before = w->call->diag;
   fathom_status status = api_timer_compare(w->timer, works, count, seconds, timings);
   if (status != FATHOM_OK) {
-    answer_failure(w, status);
+    answer_failure(w, "error", &before, status);
     return;
   }
   for (uint32_t i = 0; i < count; i++)
@@ -268,10 +270,11 @@ static void measure_ceiling(worker *w, const char *arguments) {
   uint32_t number;
   if (!number_of(w, rest, &number)) return;
   tune_comparison measured;
+  const base_diag before = w->call->diag;
   fathom_status status =
       api_timer_measure(w->timer, &w->candidates[number].work, seconds, &measured);
   if (status != FATHOM_OK) {
-    answer_failure(w, status);
+    answer_failure(w, "error", &before, status);
     return;
   }
   fprintf(w->out, "ceiling %.9g %.9g %.9g\n", measured.ceiling.gb_s,

@@ -140,9 +140,11 @@ static void read_records(struct api_records *records) {
   base_diag unused;
   base_diag_init(&unused, &records->arena, BASE_STR(""), BASE_STR(""));
   records->place.options.winners_only = true;
+  // Looked at first: when it changes while it is read, it is read once more the next time.
+  const char *path = tune_database_path_of(&records->arena, records->place.options.folder,
+                                           &records->place.options.device);
+  if (stat(path, &records->file) != 0) memset(&records->file, 0, sizeof records->file);
   records->database = tune_database_open(&records->arena, &records->place.options, &unused);
-  if (records->database == NULL || stat(tune_database_path(records->database), &records->file) != 0)
-    memset(&records->file, 0, sizeof records->file);
 }
 
 // Nothing but the jump lives in this frame. A place's strings go with the records.
@@ -246,10 +248,10 @@ uint32_t api_tuned_find(api_call *call, const ir_graph *graph, const api_request
   uint32_t threads = is_gpu(request) ? 0 : rt_pool_threads(context->threads);
   tune_key key = api_tuned_key(call, graph, &place, threads);
   pthread_mutex_lock(context->lock);
-  // Nobody has read them anew meanwhile.
+  // Where others have come meanwhile, those that there is room for.
   records = have_records(context, request, &place);
-  if (records && records->database && tune_database_count(records->database) <= all)
-    for (uint32_t i = 0; i < tune_database_count(records->database); i++) {
+  if (records && records->database)
+    for (uint32_t i = 0; i < tune_database_count(records->database) && count < all; i++) {
       const tune_record *record = tune_database_at(records->database, i);
       if (is_usable(record, &key))
         count = insert(found, count, record, tune_database_is_shipped(records->database, i));

@@ -79,6 +79,7 @@ static bool read_predicted(const char *answer, tune_finding *finding) {
 static bool ask_about(tune_bench *bench, const char *word, uint32_t number, uint32_t schedule,
                       tune_finding *finding) {
   const char *text = kir_schedule_text(bench->arena, &bench->space->schedules[schedule]);
+  *finding = (tune_finding){.outcome = TUNE_CRASHED};
   base_str request = base_str_format(bench->arena, "%s %u %s\n", word, number, text);
   exchange answer = ask(bench, request, bench->options.trial_seconds);
   finding->outcome = answer.outcome;
@@ -227,24 +228,40 @@ static bool measure(void *user, const tune_request *request, tune_finding *findi
   return true;
 }
 
+enum { MOST_FINALISTS = 8 };
+
+// Those that pass, in one worker: a candidate that ends it takes the others along, which are tried again in
+// the next one.
+static bool try_together(tune_bench *bench, const uint32_t *schedules, uint32_t count,
+                         tune_finding *findings, uint32_t *numbers, uint32_t *good,
+                         base_diag *diag) {
+  bool failed[MOST_FINALISTS] = {false};
+  for (bool whole = false; !whole;) {
+    if (!have_worker(bench, diag)) return false;
+    whole = true;
+    *good = 0;
+    for (uint32_t i = 0; i < count && whole; i++) {
+      if (failed[i]) continue;
+      failed[i] = !try_schedule(bench, i, schedules[i], &findings[i]);
+      whole = bench->worker.process > 0;
+      if (!failed[i]) numbers[(*good)++] = i;
+    }
+  }
+  return true;
+}
+
 static bool confirm(void *user, const uint32_t *schedules, uint32_t count, double seconds,
                     tune_finding *findings, base_diag *diag) {
-  enum { MOST = 8 };
   tune_bench *bench = user;
-  uint32_t numbers[MOST] = {0}, which[MOST], good = 0;
-  tune_finding timed[MOST];
-  for (uint32_t i = 0; i < count && i < MOST; i++) {
-    if (!have_worker(bench, diag)) return false;
-    findings[i] = (tune_finding){.outcome = TUNE_TIMED};
-    if (!try_schedule(bench, i, schedules[i], &findings[i])) continue;
-    numbers[good] = i;
-    which[good++] = i;
-  }
-  if (good > 0 && bench->worker.process > 0 && time_numbers(bench, numbers, good, seconds, timed)) {
+  uint32_t numbers[MOST_FINALISTS] = {0}, good;
+  tune_finding timed[MOST_FINALISTS];
+  if (count > MOST_FINALISTS) count = MOST_FINALISTS;
+  if (!try_together(bench, schedules, count, findings, numbers, &good, diag)) return false;
+  if (good > 0 && time_numbers(bench, numbers, good, seconds, timed)) {
     bool disturbed = is_disturbed(timed, good);
     for (uint32_t i = 0; i < good; i++) {
       timed[i].seconds = usual_seconds(&timed[i], disturbed);
-      findings[which[i]] = timed[i];
+      findings[numbers[i]] = timed[i];
     }
     return true;
   }

@@ -224,7 +224,7 @@ static bool confirm(run *r) {
   double seconds = r->search.options->seconds * confirm_share;
   if (seconds > confirm_most || r->search.options->seconds == 0) seconds = confirm_most;
   if (seconds < confirm_least || r->result->end == TUNE_END_STOPPED) seconds = confirm_least;
-  tune_finding findings[FINALISTS + 1];
+  tune_finding findings[FINALISTS + 1] = {{.tried = false}};
   tell(r, NULL, true);
   if (!r->measurer->confirm(r->measurer->user, finalists, count, seconds, findings, r->diag))
     return false;
@@ -235,6 +235,12 @@ static bool confirm(run *r) {
     if (!tune_outcome_has_time(findings[best].outcome) ||
         findings[i].seconds < findings[best].seconds)
       best = i;
+  }
+  if (!tune_outcome_has_time(findings[best].outcome)) {
+    base_error_status(r->diag, BASE_UNSUPPORTED, (base_loc){0},
+                      "none of the finalists is of use: %s",
+                      findings[best].why ? findings[best].why : "");
+    return false;
   }
   band = fmax(band, fmin(median_noise(&findings[best]), largest_tie));
   double most = findings[best].seconds * (1 + band);

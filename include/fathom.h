@@ -200,7 +200,7 @@ typedef struct fathom_executable_info {
   const char *graph;
   const char *target;
   const char *schedule;        // of the first kernel, complete: parses back to the same schedule
-  const char *schedule_source; // "default", "given" or "tuned"
+  const char *schedule_source; // "default", "given", "tuned" or, for a GPU, "model"
   uint32_t kernel_count;
   int from_cache;     // the object came from the cache
   double compile_us;  // wall time of fathom_compile
@@ -221,7 +221,8 @@ typedef struct fathom_choice {
   const char *axes;     // those with a size: "B=8 D=7168 N=9"
   int64_t rows;         // of the runs that this is for; 0: of any number
   const char *schedule; // complete
-  // "given"; "tuned", for as many rows; "nearest", for another number of them; "default".
+  // "given"; "tuned", for as many rows; "nearest", for another number of them; "model", ranked for a GPU by
+  // the cost model; "default".
   const char *source;
   int64_t tuned_rows; // that it was tuned for; 0: it was not
   // Records of tuning for this graph that are not taken, and why, with "; " between them: "rows 64,
@@ -395,7 +396,7 @@ typedef struct fathom_bench_result {
 // it was compiled from. On cuda times are the device's own, without the host's share of a launch,
 // and the ceiling is a copy from device to device of as many bytes; `threads` is 0. Cold caches on
 // the host take memory, for the tensors and for the ceiling's streams: FATHOM_UNSUPPORTED where it
-// would be more than 2 GiB each. An executable for cuda-emu is refused: the emulator's times say
+// would be more than 2 GiB for the tensors. An executable for cuda-emu is refused: the emulator's times say
 // nothing.
 FATHOM_API fathom_status fathom_bench(fathom_context *context, const fathom_graph *graph,
                                       const fathom_executable *executable,
@@ -442,8 +443,8 @@ typedef struct fathom_tune_options {
   // For a GPU that is not here (target cuda:ARCH): the cost model ranks the schedules, the compiler
   // says what registers the best ones take, the emulator checks the finalists. Nothing is timed.
   int offline;
-  int keep; // where an earlier search for the very same rows has ended, and compilations here take what
-            // it found, that is the result and nothing is measured
+  int keep; // where an earlier search for the very same rows and caches has ended, what it found is the result
+      // and nothing is measured. (Of warm and cold ones compilations take the newer.)
 } fathom_tune_options;
 
 enum { FATHOM_SCHEDULE_ROOM = 512 };

@@ -96,31 +96,36 @@ static void test_planted(void **state) {
   }
 }
 
+// One that is wrong, and one that ends the worker: the others are timed all the same.
 static void test_finalists(void **state) {
   (void)state;
   tune_measurer measurer = tune_bench_measurer(&bench);
-  const uint32_t finalists[] = {0, 1, 2};
-  tune_finding findings[3];
-  assert_clean(measurer.confirm(measurer.user, finalists, 3, 0.2, findings, &diag));
+  const uint32_t abort_one = 2 + PLANTED_ABORT - PLANTED_WRONG;
+  const uint32_t finalists[] = {0, 2, abort_one, 1};
+  tune_finding findings[4] = {{.tried = false}};
+  assert_clean(measurer.confirm(measurer.user, finalists, 4, 0.2, findings, &diag));
   assert_int_equal(findings[0].outcome, TUNE_TIMED);
-  assert_int_equal(findings[1].outcome, TUNE_TIMED);
-  assert_int_equal(findings[2].outcome, TUNE_WRONG);
+  assert_int_equal(findings[1].outcome, TUNE_WRONG);
+  assert_int_equal(findings[2].outcome, TUNE_CRASHED);
+  assert_int_equal(findings[3].outcome, TUNE_TIMED);
+  assert_true(findings[0].seconds > 0 && findings[3].seconds > 0);
 }
 
 // Offline, where nothing is timed, a kernel that is fast but racy must not win: the finalists run on the
 // emulator.
 static void test_race(void **state) {
   (void)state;
-  kir_schedule schedules[2];
+  kir_schedule schedules[3];
   ir_graph *fused = pass_run(parse_text(text), pass_cuda_pipeline, &(pass_options){0}, &diag);
   cuda_arch arch;
   assert_clean(fused != NULL);
   assert_true(cuda_arch_find("sm_90", &arch));
   schedules[0] = cuda_default_schedule(fused, 0, &arch);
   schedules[0].team = 64; // two warps, which wait for each other's sums
-  schedules[1] = schedules[0];
+  schedules[1] = schedules[2] = schedules[0];
   schedules[1].working = PLANTED_RACE;
-  tune_space offline_space = {.schedules = schedules, .count = 2};
+  schedules[2].team = 33; // no team of a GPU
+  tune_space offline_space = {.schedules = schedules, .count = 3};
   tune_bench_options options = bench.options;
   options.job = base_str_format(&arena,
                                 "target cuda:sm_90\ngraph site\nrows 64\ncheck-rows 5\nthreads 0\n"
@@ -131,6 +136,16 @@ static void test_race(void **state) {
   tune_bench offline;
   tune_bench_open(&offline, &arena, &offline_space, &options);
   tune_measurer measurer = tune_bench_measurer(&offline);
+  // What is refused leaves nothing behind: the same schedule is as good after it as before.
+  tune_finding before = {.tried = false}, refused = before, after = before;
+  assert_clean(measurer.measure(measurer.user, &(tune_request){0, 0}, &before, &diag));
+  assert_clean(measurer.measure(measurer.user, &(tune_request){2, 0}, &refused, &diag));
+  assert_clean(measurer.measure(measurer.user, &(tune_request){0, 0}, &after, &diag));
+  assert_int_equal(before.outcome, TUNE_PREDICTED);
+  assert_int_equal(refused.outcome, TUNE_REFUSED);
+  assert_non_null(strstr(refused.why, "33"));
+  if (after.outcome != TUNE_PREDICTED) fail_msg("after a refusal: %s", after.why);
+  assert_true(after.seconds == before.seconds && after.spread == 0);
   const uint32_t finalists[] = {0, 1};
   tune_finding findings[2] = {{.tried = false}};
   assert_clean(measurer.confirm(measurer.user, finalists, 2, 0, findings, &diag));
