@@ -443,8 +443,9 @@ typedef struct fathom_tune_options {
   // For a GPU that is not here (target cuda:ARCH): the cost model ranks the schedules, the compiler
   // says what registers the best ones take, the emulator checks the finalists. Nothing is timed.
   int offline;
-  int keep; // where an earlier search for the very same rows and caches has ended, what it found is the result
-      // and nothing is measured. (Of warm and cold ones compilations take the newer.)
+  // Where an earlier search for the very same rows and caches has ended, what it found is the result and
+  // nothing is measured. (Of warm and cold ones compilations take the newer.)
+  int keep;
 } fathom_tune_options;
 
 enum { FATHOM_SCHEDULE_ROOM = 512 };
