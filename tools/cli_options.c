@@ -122,8 +122,8 @@ static const option table[] = {
     {"--cache", "STATE", CLI_BENCH, TEXT, AT(cache), 0, 0,
      "what runs find in the caches: cold (default on cuda) or warm\n(default on the others)"},
     {"--cache", "STATE", CLI_TUNE, TEXT, AT(cache), 0, 0,
-     "what timed runs find in the caches: warm (default), what the\nrun before left there; cold, "
-     "nothing"},
+     "what timed runs find in the caches: warm (default), what the\nrun before left there; cold "
+     "(default on cuda), nothing"},
     {"--threads", "K", (CODE & ~CLI_COMPILE) | CLI_TUNE, COUNT, AT(threads), 1, 65536,
      "threads to use (default: one for each core);\nthe cpu target only"},
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,

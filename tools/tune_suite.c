@@ -9,10 +9,18 @@ enum { DEFAULT_BUDGET = 60 }; // seconds; fathom_tune_options says so
 
 // ---- rows of the table --------------------------------------------------------------------------
 
-typedef enum row_state { NOT_REACHED, TUNED, KNOWN, INTERRUPTED, FAILED, STATES } row_state;
+typedef enum row_state {
+  NOT_REACHED,
+  TUNED,
+  RANKED, // by the cost model alone
+  KNOWN,
+  INTERRUPTED,
+  FAILED,
+  STATES
+} row_state;
 
-static const char *const state_names[STATES] = {"not reached", "tuned", "known", "interrupted",
-                                                "failed"};
+static const char *const state_names[STATES] = {"not reached", "tuned",       "ranked",
+                                                "known",       "interrupted", "failed"};
 
 // One search: an entry with one of its numbers of rows.
 typedef struct suite_row {
@@ -177,6 +185,7 @@ static void search_row(fathom_context *context, const cli_options *options, suit
   if (tune_search(&job, options, &row->result) == FATHOM_OK) {
     row->state = strcmp(row->result.end, "known") == 0     ? KNOWN
                  : strcmp(row->result.end, "stopped") == 0 ? INTERRUPTED
+                 : options->offline                        ? RANKED
                                                            : TUNED;
   } else if (!tune_is_interrupted()) { // while it waited for another tuner, say
     row->state = FAILED;
@@ -220,7 +229,9 @@ static int check_options(const cli_options *options) {
 int tune_suite(const cli_options *options) {
   fathom_context *context = NULL;
   fathom_suite *suite = NULL;
+  fathom_cache cache; // one that is no state of a cache is told of once
   int status = check_options(options);
+  if (status == CLI_SUCCESS) status = cli_cache_state(options, &cache);
   if (status == CLI_SUCCESS) status = cli_context_create(options, &context);
   if (status == CLI_SUCCESS && fathom_suite_open(context, options->suite, &suite) != FATHOM_OK)
     status = cli_library_failed();
