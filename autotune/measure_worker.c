@@ -228,14 +228,13 @@ static bool measure(void *user, const tune_request *request, tune_finding *findi
   return true;
 }
 
-enum { MOST_FINALISTS = 8 };
+enum { MOST_FINALISTS = 8, PROCESSES = 3 };
 
 // Those that pass, in one worker: a candidate that ends it takes the others along, which are tried again in
 // the next one.
-static bool try_together(tune_bench *bench, const uint32_t *schedules, uint32_t count,
+static bool try_together(tune_bench *bench, const uint32_t *schedules, uint32_t count, bool *failed,
                          tune_finding *findings, uint32_t *numbers, uint32_t *good,
                          base_diag *diag) {
-  bool failed[MOST_FINALISTS] = {false};
   for (bool whole = false; !whole;) {
     if (!have_worker(bench, diag)) return false;
     whole = true;
@@ -250,25 +249,44 @@ static bool try_together(tune_bench *bench, const uint32_t *schedules, uint32_t 
   return true;
 }
 
+static int by_seconds(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+// Where a process's memory lies decides which of two schedules is faster by more than they differ: so the
+// finalists meet in several processes, and what counts of each is its worst share of the first one's time,
+// the default's.
 static bool confirm(void *user, const uint32_t *schedules, uint32_t count, double seconds,
                     tune_finding *findings, base_diag *diag) {
   tune_bench *bench = user;
-  uint32_t numbers[MOST_FINALISTS] = {0}, good;
-  tune_finding timed[MOST_FINALISTS];
+  uint32_t numbers[MOST_FINALISTS] = {0}, good = 0;
+  tune_finding timed[MOST_FINALISTS] = {{.tried = false}};
+  bool failed[MOST_FINALISTS] = {false};
+  double worst[MOST_FINALISTS] = {0}, first[PROCESSES];
   if (count > MOST_FINALISTS) count = MOST_FINALISTS;
-  if (!try_together(bench, schedules, count, findings, numbers, &good, diag)) return false;
-  if (good > 0 && time_numbers(bench, numbers, good, seconds, timed)) {
-    bool disturbed = is_disturbed(timed, good);
-    for (uint32_t i = 0; i < good; i++) {
-      timed[i].seconds = usual_seconds(&timed[i], disturbed);
-      findings[numbers[i]] = timed[i];
+  for (uint32_t process = 0; process < PROCESSES; process++) {
+    tune_worker_stop(&bench->worker);
+    if (!try_together(bench, schedules, count, failed, findings, numbers, &good, diag))
+      return false;
+    if (good == 0 || !time_numbers(bench, numbers, good, seconds / PROCESSES, timed)) {
+      base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                        "the finalists cannot be timed together: %s",
+                        good && timed[good - 1].why ? timed[good - 1].why : "the worker died");
+      return false;
     }
-    return true;
+    bool disturbed = is_disturbed(timed, good);
+    first[process] = usual_seconds(&timed[0], disturbed);
+    for (uint32_t i = 0; i < good; i++) {
+      uint32_t number = numbers[i];
+      worst[number] = fmax(worst[number], usual_seconds(&timed[i], disturbed) / first[process]);
+      findings[number] = timed[i];
+    }
   }
-  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
-                    "the finalists cannot be timed together: %s",
-                    good && timed[good - 1].why ? timed[good - 1].why : "the worker died");
-  return false;
+  qsort(first, PROCESSES, sizeof *first, by_seconds);
+  for (uint32_t i = 0; i < good; i++)
+    findings[numbers[i]].seconds = first[PROCESSES / 2] * worst[numbers[i]];
+  return true;
 }
 
 // ---- a model's word ----------------------------------------------------------------------------
