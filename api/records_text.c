@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "api/records.h"
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 // ---- what is said of a record -------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ void api_records_show(const api_record_set *set, const char *graph, base_text *o
 // ---- JSON ---------------------------------------------------------------------------------------
 
 static void json_string(base_text *out, const char *text) {
-  base_str mended = tune_yaml_mend(out->arena, base_str_from(text));
+  base_str mended = base_yaml_mend(out->arena, base_str_from(text));
   base_text_append(out, "\"", 1);
   for (size_t i = 0; i < mended.length; i++) {
     unsigned char c = (unsigned char)mended.data[i];

@@ -40,36 +40,36 @@ static const char *path_of(const tune_database *database, const tune_key *key) {
 
 static base_str header_line(base_arena *arena, const tune_key *key, uint64_t seed) {
   base_text line = {.arena = arena};
-  tune_yaml_writer *writer = tune_yaml_begin(arena, &line);
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_mapping(writer, TUNE_YAML_FLOW);
-  tune_yaml_put_string(writer, "journal");
-  tune_yaml_put_integer(writer, TUNE_SCHEMA);
-  tune_yaml_put_string(writer, "seed");
-  tune_yaml_put_natural(writer, seed);
-  tune_yaml_put_string(writer, "key");
+  base_yaml_writer *writer = base_yaml_begin(arena, &line);
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
+  base_yaml_put_mapping(writer, BASE_YAML_FLOW);
+  base_yaml_put_string(writer, "journal");
+  base_yaml_put_integer(writer, TUNE_SCHEMA);
+  base_yaml_put_string(writer, "seed");
+  base_yaml_put_natural(writer, seed);
+  base_yaml_put_string(writer, "key");
   tune_key_write(writer, key);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, false);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, false);
   return base_text_str(&line);
 }
 
 static base_str trial_line(base_arena *arena, const tune_trial *trial) {
   base_text line = {.arena = arena};
-  tune_yaml_writer *writer = tune_yaml_begin(arena, &line);
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  base_yaml_writer *writer = base_yaml_begin(arena, &line);
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
   tune_trial_write(writer, trial);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, false);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, false);
   return base_text_str(&line);
 }
 
 // The one item of a line; NULL with the reason in diag.
-static const tune_yaml *read_line(base_arena *arena, base_str line, uint32_t number,
+static const base_yaml *read_line(base_arena *arena, base_str line, uint32_t number,
                                   base_diag *diag) {
-  const tune_yaml *list = tune_yaml_read(arena, line, number, diag);
-  if (!list || !tune_yaml_is_list(list, diag)) return NULL;
+  const base_yaml *list = base_yaml_read(arena, line, number, diag);
+  if (!list || !base_yaml_is_list(list, diag)) return NULL;
   if (list->count == 1) return list->items[0].value;
   base_error(diag, list->loc, "expected one item");
   return NULL;
@@ -94,16 +94,16 @@ typedef struct journal_reader {
 
 static void read_header(journal_reader *r, base_str line, base_diag *found) {
   static const char *const names[] = {"journal", "seed", "key"};
-  const tune_yaml *node = read_line(r->scratch, line, 1, found);
-  if (!node || !tune_yaml_is_mapping(node, names, 3, found)) return;
-  const tune_yaml *schema = tune_yaml_find(node, "journal"), *key = tune_yaml_find(node, "key");
-  const tune_yaml *seed = tune_yaml_find(node, "seed");
+  const base_yaml *node = read_line(r->scratch, line, 1, found);
+  if (!node || !base_yaml_is_mapping(node, names, 3, found)) return;
+  const base_yaml *schema = base_yaml_find(node, "journal"), *key = base_yaml_find(node, "key");
+  const base_yaml *seed = base_yaml_find(node, "seed");
   tune_key read;
   int64_t number;
   if (!schema || !key || !seed) return;
-  r->same = tune_yaml_integer(schema, TUNE_SCHEMA, TUNE_SCHEMA, &number, found) &&
+  r->same = base_yaml_integer(schema, TUNE_SCHEMA, TUNE_SCHEMA, &number, found) &&
             tune_key_read(key, &read, found) && tune_key_compare(&read, r->key) == 0 &&
-            tune_yaml_natural(seed, &r->its_seed, found);
+            base_yaml_natural(seed, &r->its_seed, found);
   r->of_seed = r->same && r->its_seed == r->seed;
 }
 
@@ -116,7 +116,7 @@ static void warn(journal_reader *r, uint32_t line, const base_diag *found) {
 static void take_trial(journal_reader *r, base_str line, uint32_t number) {
   base_diag found;
   base_diag_init(&found, r->scratch, r->path, r->text);
-  const tune_yaml *node = read_line(r->scratch, line, number, &found);
+  const base_yaml *node = read_line(r->scratch, line, number, &found);
   tune_trial trial;
   if (node && tune_trial_read(node, r->key->target, &trial, &found))
     base_push(r->arena, &r->trials, tune_trial_copy(r->arena, &trial, r->key->target));

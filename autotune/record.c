@@ -1,6 +1,6 @@
 // Keys by their table, and what makes a record one that can be used.
 #include "autotune/record.h"
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -183,7 +183,7 @@ const char *tune_trial_problem(base_arena *arena, const tune_trial *trial, const
 
 // As a file can hold it: readers then find what was stored.
 static const char *copy_text(base_arena *arena, const char *text) {
-  return base_str_copy(arena, tune_yaml_mend(arena, base_str_from(text))).data;
+  return base_str_copy(arena, base_yaml_mend(arena, base_str_from(text))).data;
 }
 
 tune_trial tune_trial_copy(base_arena *arena, const tune_trial *trial, const char *target) {
@@ -232,7 +232,7 @@ static bool is_one_of(const char *text, const char *a, const char *b) {
 }
 
 static bool is_utf8(base_arena *arena, const char *text) {
-  return tune_yaml_mend(arena, base_str_from(text)).data == text;
+  return base_yaml_mend(arena, base_str_from(text)).data == text;
 }
 
 static const char *key_problem(base_arena *arena, const tune_key *key) {

@@ -51,37 +51,37 @@ typedef struct file_reader {
 // ---- parts of a mapping -------------------------------------------------------------------------
 
 // The value of a name that must be there.
-static const tune_yaml *need(const tune_yaml *mapping, const char *name, base_diag *diag) {
-  const tune_yaml *value = tune_yaml_find(mapping, name);
+static const base_yaml *need(const base_yaml *mapping, const char *name, base_diag *diag) {
+  const base_yaml *value = base_yaml_find(mapping, name);
   if (!value) base_error(diag, mapping->loc, "'%s' is missing", name);
   return value;
 }
 
-static bool need_string(const tune_yaml *mapping, const char *name, const char **value,
+static bool need_string(const base_yaml *mapping, const char *name, const char **value,
                         base_diag *diag) {
-  const tune_yaml *node = need(mapping, name, diag);
-  return node && tune_yaml_string(node, value, diag);
+  const base_yaml *node = need(mapping, name, diag);
+  return node && base_yaml_string(node, value, diag);
 }
 
-static bool need_count(const tune_yaml *mapping, const char *name, int64_t *value,
+static bool need_count(const base_yaml *mapping, const char *name, int64_t *value,
                        base_diag *diag) {
-  const tune_yaml *node = need(mapping, name, diag);
-  return node && tune_yaml_integer(node, 0, INT64_MAX, value, diag);
+  const base_yaml *node = need(mapping, name, diag);
+  return node && base_yaml_integer(node, 0, INT64_MAX, value, diag);
 }
 
-static void put_text(tune_yaml_writer *writer, const char *name, const char *value) {
-  tune_yaml_put_string(writer, name);
-  tune_yaml_put_string(writer, value);
+static void put_text(base_yaml_writer *writer, const char *name, const char *value) {
+  base_yaml_put_string(writer, name);
+  base_yaml_put_string(writer, value);
 }
 
-static void put_integer(tune_yaml_writer *writer, const char *name, int64_t value) {
-  tune_yaml_put_string(writer, name);
-  tune_yaml_put_integer(writer, value);
+static void put_integer(base_yaml_writer *writer, const char *name, int64_t value) {
+  base_yaml_put_string(writer, name);
+  base_yaml_put_integer(writer, value);
 }
 
-static void put_number(tune_yaml_writer *writer, const char *name, double value) {
-  tune_yaml_put_string(writer, name);
-  tune_yaml_put_number(writer, value);
+static void put_number(base_yaml_writer *writer, const char *name, double value) {
+  base_yaml_put_string(writer, name);
+  base_yaml_put_number(writer, value);
 }
 
 // ---- devices ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ bool tune_device_equal(const tune_device *a, const tune_device *b) {
 }
 
 static const char *copy_text(base_arena *arena, const char *text) {
-  return base_str_copy(arena, tune_yaml_mend(arena, base_str_from(text))).data;
+  return base_str_copy(arena, base_yaml_mend(arena, base_str_from(text))).data;
 }
 
 tune_device tune_device_copy(base_arena *arena, const tune_device *device) {
@@ -100,19 +100,19 @@ tune_device tune_device_copy(base_arena *arena, const tune_device *device) {
                        copy_text(arena, device->features), device->units};
 }
 
-static void write_device(tune_yaml_writer *writer, const tune_device *device) {
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+static void write_device(base_yaml_writer *writer, const tune_device *device) {
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
   put_text(writer, "kind", device->kind);
   put_text(writer, "name", device->name);
   put_text(writer, "features", device->features);
   put_integer(writer, "units", device->units);
-  tune_yaml_put_end(writer);
+  base_yaml_put_end(writer);
 }
 
-static bool read_device(base_arena *arena, const tune_yaml *node, tune_device *device,
+static bool read_device(base_arena *arena, const base_yaml *node, tune_device *device,
                         base_diag *diag) {
   static const char *const names[] = {"kind", "name", "features", "units"};
-  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  if (!base_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
   tune_device read = {0};
   bool ok = need_string(node, "kind", &read.kind, diag);
   ok &= need_string(node, "name", &read.name, diag);
@@ -124,8 +124,8 @@ static bool read_device(base_arena *arena, const tune_yaml *node, tune_device *d
 
 // ---- keys ---------------------------------------------------------------------------------------
 
-void tune_key_write(tune_yaml_writer *writer, const tune_key *key) {
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+void tune_key_write(base_yaml_writer *writer, const tune_key *key) {
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++) {
     const tune_key_part *part = &tune_key_parts[i];
     if (part->is_text)
@@ -133,17 +133,17 @@ void tune_key_write(tune_yaml_writer *writer, const tune_key *key) {
     else
       put_integer(writer, part->name, tune_key_number_of(key, part));
   }
-  tune_yaml_put_end(writer);
+  base_yaml_put_end(writer);
 }
 
 // The parts but `without`.
-static bool read_parts(const tune_yaml *node, uint32_t without, tune_key *key, base_diag *diag) {
+static bool read_parts(const base_yaml *node, uint32_t without, tune_key *key, base_diag *diag) {
   const char *names[TUNE_KEY_PARTS];
   uint32_t count = 0;
   for (uint32_t i = 0; i < TUNE_KEY_PARTS; i++)
     if (i != without) names[count++] = tune_key_parts[i].name;
-  bool ok = tune_yaml_is_mapping(node, names, count, diag);
-  for (uint32_t i = 0; i < TUNE_KEY_PARTS && node->kind == TUNE_YAML_MAPPING; i++) {
+  bool ok = base_yaml_is_mapping(node, names, count, diag);
+  for (uint32_t i = 0; i < TUNE_KEY_PARTS && node->kind == BASE_YAML_MAPPING; i++) {
     const tune_key_part *part = &tune_key_parts[i];
     if (i == without) continue;
     ok &= part->is_text ? need_string(node, part->name, tune_key_text(key, part), diag)
@@ -152,25 +152,25 @@ static bool read_parts(const tune_yaml *node, uint32_t without, tune_key *key, b
   return ok;
 }
 
-bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag) {
+bool tune_key_read(const base_yaml *node, tune_key *key, base_diag *diag) {
   return read_parts(node, TUNE_KEY_PARTS, key, diag);
 }
 
 // ---- trials -------------------------------------------------------------------------------------
 
-void tune_trial_write(tune_yaml_writer *writer, const tune_trial *trial) {
-  tune_yaml_put_mapping(writer, TUNE_YAML_FLOW);
+void tune_trial_write(base_yaml_writer *writer, const tune_trial *trial) {
+  base_yaml_put_mapping(writer, BASE_YAML_FLOW);
   put_text(writer, "schedule", trial->schedule);
   put_text(writer, "outcome", tune_outcome_name(trial->outcome));
   put_integer(writer, "level", trial->level);
   if (trial->median_us != 0) put_number(writer, "median_us", trial->median_us);
   if (trial->spread != 0) put_number(writer, "spread", trial->spread);
   if (trial->why[0]) put_text(writer, "why", trial->why);
-  tune_yaml_put_end(writer);
+  base_yaml_put_end(writer);
 }
 
-static bool read_outcome(const tune_yaml *node, tune_outcome *outcome, base_diag *diag) {
-  if (node->kind == TUNE_YAML_SCALAR && tune_outcome_parse(node->text, outcome)) return true;
+static bool read_outcome(const base_yaml *node, tune_outcome *outcome, base_diag *diag) {
+  if (node->kind == BASE_YAML_SCALAR && tune_outcome_parse(node->text, outcome)) return true;
   base_text names = {.arena = diag->arena};
   tune_outcome_list(&names);
   base_error(diag, node->loc, "not an outcome of a trial");
@@ -178,27 +178,27 @@ static bool read_outcome(const tune_yaml *node, tune_outcome *outcome, base_diag
   return false;
 }
 
-static bool read_optional_number(const tune_yaml *mapping, const char *name, double *value,
+static bool read_optional_number(const base_yaml *mapping, const char *name, double *value,
                                  base_diag *diag) {
-  const tune_yaml *node = tune_yaml_find(mapping, name);
+  const base_yaml *node = base_yaml_find(mapping, name);
   *value = 0;
-  return !node || tune_yaml_number(node, value, diag);
+  return !node || base_yaml_number(node, value, diag);
 }
 
-bool tune_trial_read(const tune_yaml *node, const char *target, tune_trial *trial,
+bool tune_trial_read(const base_yaml *node, const char *target, tune_trial *trial,
                      base_diag *diag) {
   static const char *const names[] = {"schedule", "outcome", "level", "median_us", "spread", "why"};
-  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  if (!base_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
   tune_trial read = {.why = ""};
   int64_t level = 0;
   bool ok = need_string(node, "schedule", &read.schedule, diag);
-  const tune_yaml *outcome = need(node, "outcome", diag), *why = tune_yaml_find(node, "why");
-  const tune_yaml *depth = need(node, "level", diag);
+  const base_yaml *outcome = need(node, "outcome", diag), *why = base_yaml_find(node, "why");
+  const base_yaml *depth = need(node, "level", diag);
   ok &= outcome && read_outcome(outcome, &read.outcome, diag);
-  ok &= depth && tune_yaml_integer(depth, 0, UINT32_MAX, &level, diag);
+  ok &= depth && base_yaml_integer(depth, 0, UINT32_MAX, &level, diag);
   ok &= read_optional_number(node, "median_us", &read.median_us, diag);
   ok &= read_optional_number(node, "spread", &read.spread, diag);
-  ok &= !why || tune_yaml_string(why, &read.why, diag);
+  ok &= !why || base_yaml_string(why, &read.why, diag);
   read.level = (uint32_t)level;
   const char *problem = ok ? tune_trial_problem(diag->arena, &read, target) : NULL;
   if (problem) base_error(diag, node->loc, "%s", problem);
@@ -209,45 +209,45 @@ bool tune_trial_read(const tune_yaml *node, const char *target, tune_trial *tria
 
 // ---- records ------------------------------------------------------------------------------------
 
-static void write_record(tune_yaml_writer *writer, const tune_record *record) {
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_string(writer, "key");
+static void write_record(base_yaml_writer *writer, const tune_record *record) {
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
+  base_yaml_put_string(writer, "key");
   tune_key_write(writer, &record->key);
   put_text(writer, "name", record->graph_name);
   put_text(writer, "axes", record->axes);
   put_text(writer, "source", record->source);
   put_text(writer, "date", record->date);
-  tune_yaml_put_string(writer, "seed");
-  tune_yaml_put_natural(writer, record->seed);
-  tune_yaml_put_string(writer, "contended");
-  tune_yaml_put_bool(writer, record->contended);
+  base_yaml_put_string(writer, "seed");
+  base_yaml_put_natural(writer, record->seed);
+  base_yaml_put_string(writer, "contended");
+  base_yaml_put_bool(writer, record->contended);
   put_number(writer, "of_ceiling", record->of_ceiling);
-  tune_yaml_put_string(writer, "best");
+  base_yaml_put_string(writer, "best");
   tune_trial_write(writer, &record->best);
-  tune_yaml_put_string(writer, "initial");
+  base_yaml_put_string(writer, "initial");
   tune_trial_write(writer, &record->initial);
-  tune_yaml_put_end(writer);
+  base_yaml_put_end(writer);
 }
 
-static void write_timings(tune_yaml_writer *writer, const tune_record *record) {
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_string(writer, "key");
+static void write_timings(base_yaml_writer *writer, const tune_record *record) {
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
+  base_yaml_put_string(writer, "key");
   tune_key_write(writer, &record->key);
   put_text(writer, "name", record->graph_name);
   put_text(writer, "source", record->source);
-  tune_yaml_put_string(writer, "trials");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  base_yaml_put_string(writer, "trials");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
   for (uint32_t i = 0; i < record->trial_count; i++)
     tune_trial_write(writer, &record->trials[i]);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
 }
 
 // Adds those that can be read to the record; the others are errors in diag, which do not count against
 // it.
-static bool read_trials(file_reader *r, const tune_yaml *node, tune_record *record,
+static bool read_trials(file_reader *r, const base_yaml *node, tune_record *record,
                         base_diag *diag) {
-  if (!tune_yaml_is_list(node, diag)) return false;
+  if (!base_yaml_is_list(node, diag)) return false;
   tune_trial *trials = base_new_array(r->scratch, tune_trial, node->count);
   uint32_t count = 0;
   for (uint32_t i = 0; i < node->count; i++)
@@ -257,35 +257,35 @@ static bool read_trials(file_reader *r, const tune_yaml *node, tune_record *reco
   return true;
 }
 
-static bool read_facts(const tune_yaml *node, tune_record *record, base_diag *diag) {
+static bool read_facts(const base_yaml *node, tune_record *record, base_diag *diag) {
   bool ok = need_string(node, "name", &record->graph_name, diag);
   ok &= need_string(node, "axes", &record->axes, diag);
   ok &= need_string(node, "source", &record->source, diag);
   ok &= need_string(node, "date", &record->date, diag);
-  const tune_yaml *seed = need(node, "seed", diag), *contended = need(node, "contended", diag);
-  const tune_yaml *share = need(node, "of_ceiling", diag);
-  ok &= seed && tune_yaml_natural(seed, &record->seed, diag);
-  ok &= contended && tune_yaml_bool(contended, &record->contended, diag);
-  ok &= share && tune_yaml_number(share, &record->of_ceiling, diag);
+  const base_yaml *seed = need(node, "seed", diag), *contended = need(node, "contended", diag);
+  const base_yaml *share = need(node, "of_ceiling", diag);
+  ok &= seed && base_yaml_natural(seed, &record->seed, diag);
+  ok &= contended && base_yaml_bool(contended, &record->contended, diag);
+  ok &= share && base_yaml_number(share, &record->of_ceiling, diag);
   return ok;
 }
 
 // A copy. False: why not is in diag.
-static bool read_record(file_reader *r, const tune_yaml *node, tune_record *record,
+static bool read_record(file_reader *r, const base_yaml *node, tune_record *record,
                         base_diag *diag) {
   static const char *const names[] = {"key",  "name",    "axes",      "source",
                                       "date", "seed",    "contended", "of_ceiling",
                                       "best", "initial", "timings",   "cache"};
   const bool old = r->schema == TUNE_OLDEST_SCHEMA; // it has the last two names
-  if (!tune_yaml_is_mapping(node, names, old ? COUNT(names) : COUNT(names) - 2, diag)) return false;
+  if (!base_yaml_is_mapping(node, names, old ? COUNT(names) : COUNT(names) - 2, diag)) return false;
   tune_record read = {0};
-  const tune_yaml *key = need(node, "key", diag);
+  const base_yaml *key = need(node, "key", diag);
   bool ok = key && read_parts(key, old ? TUNE_KEY_cache : TUNE_KEY_PARTS, &read.key, diag);
   const bool has_target = ok;
   if (old) ok &= need_string(node, "cache", &read.key.cache, diag);
   ok &= read_facts(node, &read, diag);
-  const tune_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
-  const tune_yaml *timings = old ? need(node, "timings", diag) : NULL;
+  const base_yaml *best = need(node, "best", diag), *initial = need(node, "initial", diag);
+  const base_yaml *timings = old ? need(node, "timings", diag) : NULL;
   if (!has_target) return false; // which trials are read for
   ok &= best && tune_trial_read(best, read.key.target, &read.best, diag);
   ok &= initial && tune_trial_read(initial, read.key.target, &read.initial, diag);
@@ -328,14 +328,14 @@ bool tune_records_put(base_arena *arena, tune_records *records, const tune_recor
 // ---- files --------------------------------------------------------------------------------------
 
 // Who a record is, for the message that it was left out: its name if it has one.
-static const char *name_of(const tune_yaml *node) {
-  const tune_yaml *name = tune_yaml_find(node, "name");
-  return name && name->kind == TUNE_YAML_SCALAR && name->text.length ? name->text.data : "?";
+static const char *name_of(const base_yaml *node) {
+  const base_yaml *name = base_yaml_find(node, "name");
+  return name && name->kind == BASE_YAML_SCALAR && name->text.length ? name->text.data : "?";
 }
 
 // Hands on what was found wrong with an item, each time with its record's name. `what` of it is left
 // out.
-static void report_item(file_reader *r, const tune_yaml *node, const base_diag *found,
+static void report_item(file_reader *r, const base_yaml *node, const base_diag *found,
                         const char *what) {
   if (found->error_count) r->file.state = TUNE_FILE_DAMAGED;
   for (uint32_t i = 0; i < found->reports.count; i++) {
@@ -346,7 +346,7 @@ static void report_item(file_reader *r, const tune_yaml *node, const base_diag *
   }
 }
 
-static void take_record(file_reader *r, const tune_yaml *node) {
+static void take_record(file_reader *r, const base_yaml *node) {
   base_diag found;
   base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
   tune_record record, old;
@@ -362,13 +362,13 @@ static void take_record(file_reader *r, const tune_yaml *node) {
 }
 
 // The trials of a record that was read. False: why not is in diag.
-static bool read_timings(file_reader *r, const tune_yaml *node, base_diag *diag) {
+static bool read_timings(file_reader *r, const base_yaml *node, base_diag *diag) {
   static const char *const names[] = {"key", "name", "source", "trials"};
-  if (!tune_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
+  if (!base_yaml_is_mapping(node, names, COUNT(names), diag)) return false;
   tune_record wanted = {0};
   const char *unused;
   uint32_t place;
-  const tune_yaml *key = need(node, "key", diag), *trials = need(node, "trials", diag);
+  const base_yaml *key = need(node, "key", diag), *trials = need(node, "trials", diag);
   bool ok = key && tune_key_read(key, &wanted.key, diag);
   ok &= need_string(node, "source", &wanted.source, diag);
   ok &= need_string(node, "name", &unused, diag);
@@ -383,7 +383,7 @@ static bool read_timings(file_reader *r, const tune_yaml *node, base_diag *diag)
   return false;
 }
 
-static void take_timings(file_reader *r, const tune_yaml *node) {
+static void take_timings(file_reader *r, const base_yaml *node) {
   base_diag found;
   base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
   const bool used = read_timings(r, node, &found);
@@ -391,15 +391,15 @@ static void take_timings(file_reader *r, const tune_yaml *node) {
 }
 
 // The schema and the device. False: no record can be used, and why is reported.
-static bool take_header(file_reader *r, const tune_yaml *root) {
+static bool take_header(file_reader *r, const base_yaml *root) {
   static const char *const names[] = {"schema", "device", "records"};
   r->file.state = TUNE_FILE_DAMAGED;
-  bool ok = tune_yaml_is_mapping(root, names, COUNT(names), r->diag);
-  if (root->kind != TUNE_YAML_MAPPING) return false;
+  bool ok = base_yaml_is_mapping(root, names, COUNT(names), r->diag);
+  if (root->kind != BASE_YAML_MAPPING) return false;
   if (!need_count(root, "schema", &r->schema, r->diag)) return false;
   if (r->schema < TUNE_OLDEST_SCHEMA || r->schema > TUNE_SCHEMA) {
     r->file.state = TUNE_FILE_REFUSED;
-    base_error_status(r->diag, BASE_UNSUPPORTED, tune_yaml_find(root, "schema")->loc,
+    base_error_status(r->diag, BASE_UNSUPPORTED, base_yaml_find(root, "schema")->loc,
                       "the file is of schema %lld, this Fathom knows schemas %d to %d",
                       (long long)r->schema, TUNE_OLDEST_SCHEMA, TUNE_SCHEMA);
     base_hint(r->diag,
@@ -408,7 +408,7 @@ static bool take_header(file_reader *r, const tune_yaml *root) {
                   : "move the file away and tune again");
     return false;
   }
-  const tune_yaml *device = need(root, "device", r->diag);
+  const base_yaml *device = need(root, "device", r->diag);
   r->file.has_device = device && read_device(r->arena, device, &r->file.device, r->diag);
   if (ok && r->file.has_device) r->file.state = TUNE_FILE_WHOLE;
   return r->file.has_device;
@@ -426,7 +426,7 @@ typedef struct document {
   uint32_t line; // its first one's number
   bool ended;
   const char *list, *last; // last: what is left out when it is not ended
-  void (*take)(file_reader *r, const tune_yaml *item);
+  void (*take)(file_reader *r, const base_yaml *item);
 } document;
 
 static void report_missing_end(file_reader *r, const document *d) {
@@ -435,9 +435,9 @@ static void report_missing_end(file_reader *r, const document *d) {
   base_hint(r->diag, "a whole file ends with a line of three dots");
 }
 
-static void take_list(file_reader *r, const tune_yaml *root, const document *d) {
-  const tune_yaml *list = need(root, d->list, r->diag);
-  if (!list || !tune_yaml_is_list(list, r->diag)) {
+static void take_list(file_reader *r, const base_yaml *root, const document *d) {
+  const base_yaml *list = need(root, d->list, r->diag);
+  if (!list || !base_yaml_is_list(list, r->diag)) {
     r->file.state = TUNE_FILE_DAMAGED;
     return;
   }
@@ -477,7 +477,7 @@ static void take_pieces(file_reader *r, const document *d, bool header) {
   base_str text = d->text;
   uint32_t line = d->line, lines;
   base_str piece = next_piece(&text, d->list, &lines);
-  const tune_yaml *root = header ? tune_yaml_read(r->scratch, piece, line, r->diag) : NULL;
+  const base_yaml *root = header ? base_yaml_read(r->scratch, piece, line, r->diag) : NULL;
   r->file.state = TUNE_FILE_DAMAGED;
   if (header && (!root || !take_header(r, root))) return;
   r->file.state = TUNE_FILE_DAMAGED;
@@ -486,8 +486,8 @@ static void take_pieces(file_reader *r, const document *d, bool header) {
     line += lines;
     piece = next_piece(&text, d->list, &lines);
     if (piece.length == 0 || (text.length == 0 && !d->ended)) return;
-    const tune_yaml *list = tune_yaml_read(r->scratch, piece, line, r->diag);
-    if (list && list->kind == TUNE_YAML_LIST)
+    const base_yaml *list = base_yaml_read(r->scratch, piece, line, r->diag);
+    if (list && list->kind == BASE_YAML_LIST)
       for (uint32_t i = 0; i < list->count; i++)
         d->take(r, list->items[i].value);
   }
@@ -496,10 +496,10 @@ static void take_pieces(file_reader *r, const document *d, bool header) {
 // ---- documents ----------------------------------------------------------------------------------
 
 // The document's tree; NULL: it is no YAML, and *why is the first error.
-static const tune_yaml *read_tree(file_reader *r, const document *d, base_report *why) {
+static const base_yaml *read_tree(file_reader *r, const document *d, base_report *why) {
   base_diag found;
   base_diag_init(&found, r->scratch, r->diag->file, r->diag->source);
-  const tune_yaml *root = tune_yaml_read(r->scratch, d->text, d->line, &found);
+  const base_yaml *root = base_yaml_read(r->scratch, d->text, d->line, &found);
   if (!root) *why = found.reports.data[0];
   return root;
 }
@@ -513,7 +513,7 @@ static void report_if_silent(file_reader *r, uint32_t errors_before, const base_
 static void read_records(file_reader *r, const document *d) {
   const uint32_t before = r->diag->error_count;
   base_report why;
-  const tune_yaml *root = read_tree(r, d, &why);
+  const base_yaml *root = read_tree(r, d, &why);
   if (root && take_header(r, root)) take_list(r, root, d);
   if (root) return;
   take_pieces(r, d, true);
@@ -524,8 +524,8 @@ static void read_all_timings(file_reader *r, const document *d) {
   static const char *const names[] = {"timings"};
   const uint32_t before = r->diag->error_count;
   base_report why;
-  const tune_yaml *root = read_tree(r, d, &why);
-  if (root && tune_yaml_is_mapping(root, names, COUNT(names), r->diag)) {
+  const base_yaml *root = read_tree(r, d, &why);
+  if (root && base_yaml_is_mapping(root, names, COUNT(names), r->diag)) {
     take_list(r, root, d);
     return;
   }
@@ -604,26 +604,26 @@ void tune_file_print(base_arena *arena, const tune_device *device, const tune_re
                      base_text *out) {
   base_text_printf(out, "# Records of Fathom's autotuner for one device. After a change by hand,\n"
                         "# `fathom cache validate` says whether it can be read.\n");
-  tune_yaml_writer *writer = tune_yaml_begin(arena, out);
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
+  base_yaml_writer *writer = base_yaml_begin(arena, out);
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
   put_integer(writer, "schema", TUNE_SCHEMA);
-  tune_yaml_put_string(writer, "device");
+  base_yaml_put_string(writer, "device");
   write_device(writer, device);
-  tune_yaml_put_string(writer, "records");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  base_yaml_put_string(writer, "records");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
   for (uint32_t i = 0; i < records->count; i++)
     write_record(writer, &records->data[i]);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, true);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, true);
   base_text_printf(out, "---\n");
-  writer = tune_yaml_begin(arena, out);
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_string(writer, "timings");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
+  writer = base_yaml_begin(arena, out);
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
+  base_yaml_put_string(writer, "timings");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
   for (uint32_t i = 0; i < records->count; i++)
     write_timings(writer, &records->data[i]);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, true);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, true);
 }

@@ -3,7 +3,7 @@
 #define FATHOM_AUTOTUNE_RECORD_FILE_H
 
 #include "autotune/record.h"
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 typedef BASE_VECTOR(tune_record) tune_records; // sorted by tune_record_compare, no two equal
 
@@ -37,10 +37,10 @@ bool tune_records_put(base_arena *arena, tune_records *records, const tune_recor
                       tune_record *old);
 
 // Mappings; the reader's errors go to diag.
-void tune_key_write(tune_yaml_writer *writer, const tune_key *key);
-bool tune_key_read(const tune_yaml *node, tune_key *key, base_diag *diag);
-void tune_trial_write(tune_yaml_writer *writer, const tune_trial *trial); // on one line
-bool tune_trial_read(const tune_yaml *node, const char *target, tune_trial *trial, base_diag *diag);
+void tune_key_write(base_yaml_writer *writer, const tune_key *key);
+bool tune_key_read(const base_yaml *node, tune_key *key, base_diag *diag);
+void tune_trial_write(base_yaml_writer *writer, const tune_trial *trial); // on one line
+bool tune_trial_read(const base_yaml *node, const char *target, tune_trial *trial, base_diag *diag);
 
 // As a file can hold it: readers then find what was written.
 tune_device tune_device_copy(base_arena *arena, const tune_device *device);

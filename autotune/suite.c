@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -52,22 +52,22 @@ typedef struct suite_reader {
 // ---- lists --------------------------------------------------------------------------------------
 
 // A node's values: its own, or those of the list that it is. NULL: see diag.
-static const tune_yaml **values_of(suite_reader *r, const tune_yaml *node, uint32_t *count) {
-  const bool is_list = node->kind == TUNE_YAML_LIST;
+static const base_yaml **values_of(suite_reader *r, const base_yaml *node, uint32_t *count) {
+  const bool is_list = node->kind == BASE_YAML_LIST;
   *count = is_list ? node->count : 1;
   if (*count == 0) {
     base_error(r->diag, node->loc, "an empty list");
     base_hint(r->diag, "name at least one value, or remove it");
     return NULL;
   }
-  const tune_yaml **values = base_new_array(r->arena, const tune_yaml *, *count);
+  const base_yaml **values = base_new_array(r->arena, const base_yaml *, *count);
   for (uint32_t i = 0; i < *count; i++)
     values[i] = is_list ? node->items[i].value : node;
   return values;
 }
 
-static bool read_size(const tune_yaml *node, int64_t *size, base_diag *diag) {
-  if (!tune_yaml_integer(node, INT64_MIN, INT64_MAX, size, diag)) return false;
+static bool read_size(const base_yaml *node, int64_t *size, base_diag *diag) {
+  if (!base_yaml_integer(node, INT64_MIN, INT64_MAX, size, diag)) return false;
   if (*size > 0) return true;
   base_error(diag, node->loc, "expected a size of 1 or more, found %lld", (long long)*size);
   return false;
@@ -92,11 +92,11 @@ static bool read_dtype(base_str name, base_loc loc, ir_dtype *dtype, base_diag *
   return false;
 }
 
-static bool read_number(const tune_yaml *node, bool is_dtype, int64_t *number, base_diag *diag) {
+static bool read_number(const base_yaml *node, bool is_dtype, int64_t *number, base_diag *diag) {
   const char *name;
   ir_dtype dtype;
   if (!is_dtype) return read_size(node, number, diag);
-  if (!tune_yaml_string(node, &name, diag) ||
+  if (!base_yaml_string(node, &name, diag) ||
       !read_dtype(base_str_from(name), node->loc, &dtype, diag))
     return false;
   *number = dtype;
@@ -104,9 +104,9 @@ static bool read_number(const tune_yaml *node, bool is_dtype, int64_t *number, b
 }
 
 // A value or a list of values, each once. NULL: see diag.
-static const suite_choice *read_choices(suite_reader *r, const tune_yaml *node, bool is_dtype,
+static const suite_choice *read_choices(suite_reader *r, const base_yaml *node, bool is_dtype,
                                         uint32_t *count) {
-  const tune_yaml **values = values_of(r, node, count);
+  const base_yaml **values = values_of(r, node, count);
   suite_choice *choices = base_new_array(r->arena, suite_choice, *count);
   bool ok = values != NULL;
   for (uint32_t i = 0; values != NULL && i < *count; i++) {
@@ -124,7 +124,7 @@ static const suite_choice *read_choices(suite_reader *r, const tune_yaml *node, 
   return ok ? choices : NULL;
 }
 
-static bool read_rows(suite_reader *r, const tune_yaml *node, suite_rows *rows) {
+static bool read_rows(suite_reader *r, const base_yaml *node, suite_rows *rows) {
   uint32_t count;
   const suite_choice *choices = read_choices(r, node, false, &count);
   if (choices == NULL) return false;
@@ -159,7 +159,7 @@ static bool is_indented(base_str whole, base_str line) {
 
 // The lines of a block alone, where they are in the suite: so all places in the graph are places of the
 // suite. False: the text is no block of lines.
-static bool keep_lines(suite_reader *r, const tune_yaml *node, base_str *kept) {
+static bool keep_lines(suite_reader *r, const base_yaml *node, base_str *kept) {
   base_text out = {.arena = r->arena};
   base_str rest = r->text, block = node->text;
   for (uint32_t line = 0; line < node->loc.line; line++) {
@@ -176,9 +176,9 @@ static bool keep_lines(suite_reader *r, const tune_yaml *node, base_str *kept) {
   return true;
 }
 
-static bool take_text(suite_reader *r, const tune_yaml *node, suite_kernel *kernel) {
+static bool take_text(suite_reader *r, const base_yaml *node, suite_kernel *kernel) {
   const char *text;
-  if (!tune_yaml_string(node, &text, r->diag)) return false;
+  if (!base_yaml_string(node, &text, r->diag)) return false;
   kernel->file = r->diag->file;
   kernel->source = r->text;
   if (!node->plain && keep_lines(r, node, &kernel->text)) return true;
@@ -187,10 +187,10 @@ static bool take_text(suite_reader *r, const tune_yaml *node, suite_kernel *kern
   return false;
 }
 
-static bool take_file(suite_reader *r, const tune_yaml *node, suite_kernel *kernel) {
+static bool take_file(suite_reader *r, const base_yaml *node, suite_kernel *kernel) {
   const char *name;
   base_str why;
-  if (!tune_yaml_string(node, &name, r->diag)) return false;
+  if (!base_yaml_string(node, &name, r->diag)) return false;
   kernel->file =
       name[0] == '/' ? base_str_from(name) : base_str_format(r->arena, "%s/%s", r->folder, name);
   const base_status status = base_file_read(r->arena, kernel->file.data, &kernel->text, &why);
@@ -200,8 +200,8 @@ static bool take_file(suite_reader *r, const tune_yaml *node, suite_kernel *kern
   return false;
 }
 
-static bool take_graphs(suite_reader *r, const tune_yaml *node, suite_kernel *kernel) {
-  const tune_yaml *text = tune_yaml_find(node, "text"), *file = tune_yaml_find(node, "file");
+static bool take_graphs(suite_reader *r, const base_yaml *node, suite_kernel *kernel) {
+  const base_yaml *text = base_yaml_find(node, "text"), *file = base_yaml_find(node, "file");
   if (text == NULL && file == NULL) {
     base_error(r->diag, node->loc, "a kernel without a graph");
     base_hint(r->diag, "give it a `text`, or the name of a `file`");
@@ -427,14 +427,14 @@ static bool is_name(const char *name) {
   return true;
 }
 
-static bool read_name(suite_reader *r, const tune_yaml *node, suite_kernel *kernel) {
-  const tune_yaml *name = tune_yaml_find(node, "name");
+static bool read_name(suite_reader *r, const base_yaml *node, suite_kernel *kernel) {
+  const base_yaml *name = base_yaml_find(node, "name");
   if (name == NULL) {
     base_error(r->diag, node->loc, "a kernel without a 'name'");
     return false;
   }
   kernel->name_loc = name->loc;
-  if (!tune_yaml_string(name, &kernel->name, r->diag)) return false;
+  if (!base_yaml_string(name, &kernel->name, r->diag)) return false;
   if (is_name(kernel->name)) return true;
   base_error(r->diag, name->loc, "'%s' is no name for a kernel", kernel->name);
   base_hint(r->diag, "it is also that of a folder: at most 64 letters, digits, '_', '.' and '-', a "
@@ -443,17 +443,17 @@ static bool read_name(suite_reader *r, const tune_yaml *node, suite_kernel *kern
 }
 
 // The lists of `set` or of `dtypes`.
-static bool read_factors(suite_reader *r, const tune_yaml *node, bool is_dtype,
+static bool read_factors(suite_reader *r, const base_yaml *node, bool is_dtype,
                          suite_kernel *kernel) {
   if (node == NULL) return true;
-  if (node->kind != TUNE_YAML_MAPPING) {
+  if (node->kind != BASE_YAML_MAPPING) {
     base_error(r->diag, node->loc, "expected a mapping, such as %s",
                is_dtype ? "{bf16: f16}" : "{D: 7168}");
     return false;
   }
   bool ok = true;
   for (uint32_t i = 0; i < node->count; i++) {
-    const tune_yaml_item *item = &node->items[i];
+    const base_yaml_item *item = &node->items[i];
     suite_factor factor = {.axis = is_dtype ? BASE_STR("") : item->key, .loc = item->key_loc};
     if (item->key.length == 0) {
       base_error(r->diag, item->key_loc, "a name without letters");
@@ -468,8 +468,8 @@ static bool read_factors(suite_reader *r, const tune_yaml *node, bool is_dtype,
   return ok;
 }
 
-static bool read_kernel_rows(suite_reader *r, const tune_yaml *node, suite_kernel *kernel) {
-  const tune_yaml *rows = tune_yaml_find(node, "rows");
+static bool read_kernel_rows(suite_reader *r, const base_yaml *node, suite_kernel *kernel) {
+  const base_yaml *rows = base_yaml_find(node, "rows");
   if (rows != NULL) return read_rows(r, rows, &kernel->rows);
   kernel->rows = r->rows;
   if (kernel->rows.count > 0 || r->rows_failed) return kernel->rows.count > 0;
@@ -478,21 +478,21 @@ static bool read_kernel_rows(suite_reader *r, const tune_yaml *node, suite_kerne
   return false;
 }
 
-static void read_kernel(suite_reader *r, const tune_yaml *node) {
+static void read_kernel(suite_reader *r, const base_yaml *node) {
   static const char *const names[] = {"name", "text", "file", "graph", "set", "dtypes", "rows"};
   suite_kernel kernel = {0};
-  bool ok = tune_yaml_is_mapping(node, names, COUNT(names), r->diag);
-  if (node->kind != TUNE_YAML_MAPPING) return;
-  const tune_yaml *graph = tune_yaml_find(node, "graph");
+  bool ok = base_yaml_is_mapping(node, names, COUNT(names), r->diag);
+  if (node->kind != BASE_YAML_MAPPING) return;
+  const base_yaml *graph = base_yaml_find(node, "graph");
   ok &= read_name(r, node, &kernel);
   const bool has_graphs = take_graphs(r, node, &kernel);
   if (graph != NULL) {
     kernel.graph_loc = graph->loc;
-    ok &= tune_yaml_string(graph, &kernel.graph, r->diag);
+    ok &= base_yaml_string(graph, &kernel.graph, r->diag);
     if (kernel.graph != NULL && kernel.graph[0] == '@') kernel.graph++;
   }
-  ok &= read_factors(r, tune_yaml_find(node, "set"), false, &kernel);
-  ok &= read_factors(r, tune_yaml_find(node, "dtypes"), true, &kernel);
+  ok &= read_factors(r, base_yaml_find(node, "set"), false, &kernel);
+  ok &= read_factors(r, base_yaml_find(node, "dtypes"), true, &kernel);
   ok &= read_kernel_rows(r, node, &kernel);
   if (ok && has_graphs)
     add_entries(r, &kernel);
@@ -503,15 +503,15 @@ static void read_kernel(suite_reader *r, const tune_yaml *node) {
 // ---- suites -------------------------------------------------------------------------------------
 
 // False: nothing else of the suite can be read.
-static bool check_schema(suite_reader *r, const tune_yaml *root) {
-  const tune_yaml *schema = tune_yaml_find(root, "schema");
+static bool check_schema(suite_reader *r, const base_yaml *root) {
+  const base_yaml *schema = base_yaml_find(root, "schema");
   int64_t number;
   if (schema == NULL) {
     base_error(r->diag, root->loc, "'schema' is missing");
     base_hint(r->diag, "begin the suite with the line `schema: %d`", TUNE_SUITE_SCHEMA);
     return false;
   }
-  if (!tune_yaml_integer(schema, INT64_MIN, INT64_MAX, &number, r->diag)) return false;
+  if (!base_yaml_integer(schema, INT64_MIN, INT64_MAX, &number, r->diag)) return false;
   if (number == TUNE_SUITE_SCHEMA) return true;
   base_error_status(r->diag, BASE_UNSUPPORTED, schema->loc,
                     "the suite is of schema %lld, this Fathom knows schema %d", (long long)number,
@@ -519,17 +519,17 @@ static bool check_schema(suite_reader *r, const tune_yaml *root) {
   return false;
 }
 
-static void read_root(suite_reader *r, const tune_yaml *root) {
+static void read_root(suite_reader *r, const base_yaml *root) {
   static const char *const names[] = {"schema", "rows", "kernels"};
-  if (root->kind == TUNE_YAML_MAPPING && !check_schema(r, root)) return;
-  if (!tune_yaml_is_mapping(root, names, COUNT(names), r->diag) && root->kind != TUNE_YAML_MAPPING)
+  if (root->kind == BASE_YAML_MAPPING && !check_schema(r, root)) return;
+  if (!base_yaml_is_mapping(root, names, COUNT(names), r->diag) && root->kind != BASE_YAML_MAPPING)
     return;
-  const tune_yaml *rows = tune_yaml_find(root, "rows"), *kernels = tune_yaml_find(root, "kernels");
+  const base_yaml *rows = base_yaml_find(root, "rows"), *kernels = base_yaml_find(root, "kernels");
   if (rows != NULL) r->rows_failed = !read_rows(r, rows, &r->rows);
   if (kernels == NULL) {
     base_error(r->diag, root->loc, "'kernels' is missing");
     base_hint(r->diag, "list the kernels of the suite below it");
-  } else if (tune_yaml_is_list(kernels, r->diag)) {
+  } else if (base_yaml_is_list(kernels, r->diag)) {
     if (kernels->count == 0) base_error(r->diag, kernels->loc, "a suite without kernels");
     for (uint32_t i = 0; i < kernels->count; i++)
       read_kernel(r, kernels->items[i].value);
@@ -540,7 +540,7 @@ const tune_suite *tune_suite_read(base_arena *arena, base_str text, const char *
                                   base_diag *diag) {
   const uint32_t errors = diag->error_count;
   suite_reader r = {.arena = arena, .diag = diag, .text = text, .folder = folder};
-  const tune_yaml *root = tune_yaml_read(arena, text, 1, diag);
+  const base_yaml *root = base_yaml_read(arena, text, 1, diag);
   if (root != NULL) read_root(&r, root);
   if (diag->error_count > errors) return NULL;
   tune_suite *suite = base_new(arena, tune_suite);

@@ -5,7 +5,7 @@
 #   xxHash            pkg-config               libxxhash-dev        structural hashes, cache keys, digests
 #   pthreadpool       FindPthreadpool.cmake    libpthreadpool-dev   running row tiles on several threads
 #   cpuinfo           pkg-config               libcpuinfo-dev       naming the CPU and its caches
-#   libyaml           pkg-config               libyaml-dev          the database of tuning records
+#   libyaml           pkg-config               libyaml-dev          tuning records, suites, models
 #   DLPack            its CMake package        libdlpack-dev        the tensor struct of the public header
 #   cmocka            pkg-config               libcmocka-dev        unit tests (FATHOM_TESTS)
 #   lit, FileCheck    FindLit.cmake            llvm-19-tools        tests of the program's text output (FATHOM_TESTS)

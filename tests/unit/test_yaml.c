@@ -1,6 +1,6 @@
 // YAML: what is written comes back, values have the types they look like, places are those of the
 // text, and no text however bad does more than report errors.
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,13 +33,13 @@ static int tear_down(void **state) {
   return 0;
 }
 
-static const tune_yaml *read_text(base_str text) {
+static const base_yaml *read_text(base_str text) {
   base_diag_init(&diag, &arena, BASE_STR("a.yaml"), text);
-  return tune_yaml_read(&arena, text, 1, &diag);
+  return base_yaml_read(&arena, text, 1, &diag);
 }
 
-static const tune_yaml *read_ok(const char *text) {
-  const tune_yaml *root = read_text(base_str_from(text));
+static const base_yaml *read_ok(const char *text) {
+  const base_yaml *root = read_text(base_str_from(text));
   if (!root) fail_msg("%s", base_diag_render(&diag).data);
   assert_int_equal(diag.reports.count, 0);
   return root;
@@ -58,32 +58,32 @@ static void expect_error(const char *text, const char *message) {
 
 static void test_trees(void **state) {
   (void)state;
-  const tune_yaml *root =
+  const base_yaml *root =
       read_ok("name: a site\nsizes: [1, 2]\n# comment\nparts:\n- {x: 'y: z'}\n- "
               "\"two\\nlines\"\nlast:\n");
-  assert_int_equal(root->kind, TUNE_YAML_MAPPING);
+  assert_int_equal(root->kind, BASE_YAML_MAPPING);
   assert_int_equal(root->count, 4);
   assert_string_equal(root->items[0].key.data, "name");
-  const tune_yaml *name = tune_yaml_find(root, "name");
+  const base_yaml *name = base_yaml_find(root, "name");
   assert_string_equal(name->text.data, "a site");
   assert_true(name->plain);
   assert_int_equal(name->loc.line, 1);
   assert_int_equal(name->loc.column, 7);
   assert_int_equal(name->loc.length, 6);
-  const tune_yaml *sizes = tune_yaml_find(root, "sizes");
-  assert_int_equal(sizes->kind, TUNE_YAML_LIST);
+  const base_yaml *sizes = base_yaml_find(root, "sizes");
+  assert_int_equal(sizes->kind, BASE_YAML_LIST);
   assert_int_equal(sizes->count, 2);
   assert_string_equal(sizes->items[1].value->text.data, "2");
-  const tune_yaml *parts = tune_yaml_find(root, "parts");
-  const tune_yaml *x = tune_yaml_find(parts->items[0].value, "x");
+  const base_yaml *parts = base_yaml_find(root, "parts");
+  const base_yaml *x = base_yaml_find(parts->items[0].value, "x");
   assert_string_equal(x->text.data, "y: z");
   assert_false(x->plain);
   assert_int_equal(x->loc.line, 5);
   assert_string_equal(parts->items[1].value->text.data, "two\nlines");
-  assert_string_equal(tune_yaml_find(root, "last")->text.data, "");
-  assert_null(tune_yaml_find(root, "nothing"));
-  assert_null(tune_yaml_find(parts, "x")); // a list has no names
-  assert_int_equal(read_ok("")->kind, TUNE_YAML_SCALAR);
+  assert_string_equal(base_yaml_find(root, "last")->text.data, "");
+  assert_null(base_yaml_find(root, "nothing"));
+  assert_null(base_yaml_find(parts, "x")); // a list has no names
+  assert_int_equal(read_ok("")->kind, BASE_YAML_SCALAR);
   assert_int_equal(read_ok("# nothing\n")->text.length, 0);
   assert_string_equal(read_ok("\xef\xbb\xbf"
                               "a\n")
@@ -94,18 +94,18 @@ static void test_trees(void **state) {
 // libyaml counts characters and takes more for line ends than the excerpts of reports do.
 static void test_places_are_in_bytes(void **state) {
   (void)state;
-  const tune_yaml *root = read_ok(
+  const base_yaml *root = read_ok(
       "\xc3\xa4\xc3\xb6: \xe2\x82\xac\nb: \"\xc2\x85\xe2\x80\xa8\"\r\nc: {\xf0\x9f\x98\x80: d}\n");
   assert_int_equal(root->items[0].value->loc.column, 7);
   assert_int_equal(root->items[0].value->loc.length, 3);
   assert_int_equal(root->items[1].key_loc.line, 2);
   assert_int_equal(root->items[2].key_loc.line, 3);
-  const tune_yaml *c = root->items[2].value;
+  const base_yaml *c = root->items[2].value;
   assert_int_equal(c->items[0].value->loc.line, 3);
   assert_int_equal(c->items[0].value->loc.column, 11);
   base_diag_init(&diag, &arena, BASE_STR("a.yaml"), BASE_STR(""));
   assert_int_equal(
-      tune_yaml_read(&arena, BASE_STR("a:\n  b\n"), 40, &diag)->items[0].value->loc.line, 41);
+      base_yaml_read(&arena, BASE_STR("a:\n  b\n"), 40, &diag)->items[0].value->loc.line, 41);
 }
 
 static void test_what_is_refused(void **state) {
@@ -157,10 +157,10 @@ static const char *nested(uint32_t depth, const char *open, const char *close) {
 
 static void test_depth_is_limited(void **state) {
   (void)state;
-  read_ok(nested(TUNE_YAML_DEPTH, "[", "]"));
-  read_ok(nested(TUNE_YAML_DEPTH, "- ", ""));
-  expect_error(nested(TUNE_YAML_DEPTH + 1, "[", "]"), "a.yaml:1:33: error: more than 32");
-  expect_error(nested(TUNE_YAML_DEPTH + 1, "- ", ""), "a.yaml:1:65: error: more than 32");
+  read_ok(nested(BASE_YAML_DEPTH, "[", "]"));
+  read_ok(nested(BASE_YAML_DEPTH, "- ", ""));
+  expect_error(nested(BASE_YAML_DEPTH + 1, "[", "]"), "a.yaml:1:33: error: more than 32");
+  expect_error(nested(BASE_YAML_DEPTH + 1, "- ", ""), "a.yaml:1:65: error: more than 32");
   expect_error(nested(100000, "[", "]"), "a.yaml:1:33: error: more than 32");
   expect_error(nested(100000, "{a: ", "}"), "a.yaml:1:129: error: more than 32");
   expect_error(nested(20000, "- ", ""), "a.yaml:1:65: error: more than 32");
@@ -182,7 +182,7 @@ static void test_damaged_texts(void **state) {
     for (size_t other = 0; other < sizeof others; other++) {
       memcpy(changed, text, sizeof text);
       changed[at] = others[other];
-      const tune_yaml *root = read_text((base_str){changed, sizeof text - 1});
+      const base_yaml *root = read_text((base_str){changed, sizeof text - 1});
       assert_true((root != NULL) == (diag.error_count == 0));
       if (!root) assert_true(base_diag_render(&diag).length > 0);
       good += root != NULL;
@@ -208,69 +208,69 @@ static void test_values(void **state) {
   double number;
   bool truth;
   const char *string;
-  assert_true(tune_yaml_integer(read_ok("-9223372036854775808"), INT64_MIN, 0, &integer, &diag));
+  assert_true(base_yaml_integer(read_ok("-9223372036854775808"), INT64_MIN, 0, &integer, &diag));
   assert_true(integer == INT64_MIN);
-  assert_true(tune_yaml_natural(read_ok("18446744073709551615"), &natural, &diag));
+  assert_true(base_yaml_natural(read_ok("18446744073709551615"), &natural, &diag));
   assert_true(natural == UINT64_MAX);
-  assert_true(tune_yaml_number(read_ok("-1.5e-3"), &number, &diag) && number == -1.5e-3);
-  assert_true(tune_yaml_bool(read_ok("true"), &truth, &diag) && truth);
-  assert_true(tune_yaml_bool(read_ok("false"), &truth, &diag) && !truth);
-  assert_true(tune_yaml_string(read_ok("1.10"), &string, &diag));
+  assert_true(base_yaml_number(read_ok("-1.5e-3"), &number, &diag) && number == -1.5e-3);
+  assert_true(base_yaml_bool(read_ok("true"), &truth, &diag) && truth);
+  assert_true(base_yaml_bool(read_ok("false"), &truth, &diag) && !truth);
+  assert_true(base_yaml_string(read_ok("1.10"), &string, &diag));
   assert_string_equal(string, "1.10");
-  assert_true(tune_yaml_string(read_ok("''"), &string, &diag));
+  assert_true(base_yaml_string(read_ok("''"), &string, &diag));
   assert_string_equal(string, "");
 
-  expect_value_error(tune_yaml_integer(read_ok("5"), 6, 8, &integer, &diag),
+  expect_value_error(base_yaml_integer(read_ok("5"), 6, 8, &integer, &diag),
                      "5 is not from 6 to 8");
   static const char *const no_integers[] = {
       "9223372036854775808", "1.0", "'1'", "0x10", "--1", "-", "1-2", "", "[1]"};
   for (size_t i = 0; i < COUNT(no_integers); i++)
     expect_value_error(
-        tune_yaml_integer(read_ok(no_integers[i]), INT64_MIN, INT64_MAX, &integer, &diag),
+        base_yaml_integer(read_ok(no_integers[i]), INT64_MIN, INT64_MAX, &integer, &diag),
         "expected an integer, found ");
   static const char *const no_naturals[] = {"18446744073709551616", "-1", "+1", "''"};
   for (size_t i = 0; i < COUNT(no_naturals); i++)
-    expect_value_error(tune_yaml_natural(read_ok(no_naturals[i]), &natural, &diag),
+    expect_value_error(base_yaml_natural(read_ok(no_naturals[i]), &natural, &diag),
                        "expected an integer from 0");
   static const char *const no_numbers[] = {"nan", "inf", ".inf", "0x1p3", "1e999",
                                            "'1'", "1,5", "{}",   "1e",    ""};
   for (size_t i = 0; i < COUNT(no_numbers); i++)
-    expect_value_error(tune_yaml_number(read_ok(no_numbers[i]), &number, &diag),
+    expect_value_error(base_yaml_number(read_ok(no_numbers[i]), &number, &diag),
                        "expected a number, found ");
   static const char *const no_truths[] = {"yes", "'true'", "True", "1", "rue"};
   for (size_t i = 0; i < COUNT(no_truths); i++)
-    expect_value_error(tune_yaml_bool(read_ok(no_truths[i]), &truth, &diag),
+    expect_value_error(base_yaml_bool(read_ok(no_truths[i]), &truth, &diag),
                        "expected true or false, found ");
-  expect_value_error(tune_yaml_string(read_ok(""), &string, &diag), "found nothing");
-  expect_value_error(tune_yaml_string(read_ok("[]"), &string, &diag), "found a list");
-  expect_value_error(tune_yaml_is_list(read_ok("a: 1"), &diag), "expected a list, found a mapping");
+  expect_value_error(base_yaml_string(read_ok(""), &string, &diag), "found nothing");
+  expect_value_error(base_yaml_string(read_ok("[]"), &string, &diag), "found a list");
+  expect_value_error(base_yaml_is_list(read_ok("a: 1"), &diag), "expected a list, found a mapping");
   static const char *const names[] = {"sites", "rows"};
-  assert_true(tune_yaml_is_mapping(read_ok("rows: 1"), names, 2, &diag));
-  expect_value_error(tune_yaml_is_mapping(read_ok("- 1"), names, 2, &diag), "expected a mapping");
-  expect_value_error(tune_yaml_is_mapping(read_ok("rows: 1\nsite: 2"), names, 2, &diag),
+  assert_true(base_yaml_is_mapping(read_ok("rows: 1"), names, 2, &diag));
+  expect_value_error(base_yaml_is_mapping(read_ok("- 1"), names, 2, &diag), "expected a mapping");
+  expect_value_error(base_yaml_is_mapping(read_ok("rows: 1\nsite: 2"), names, 2, &diag),
                      "a.yaml:2:1: error: unknown name 'site'\n");
   assert_non_null(strstr(base_diag_render(&diag).data, "did you mean 'sites'?"));
 }
 
 // ---- writing ------------------------------------------------------------------------------------
 
-static const char *write_string(const char *string, tune_yaml_style style) {
+static const char *write_string(const char *string, base_yaml_style style) {
   base_text out = {.arena = &arena};
-  tune_yaml_writer *writer = tune_yaml_begin(&arena, &out);
-  tune_yaml_put_mapping(writer, style);
-  tune_yaml_put_string(writer, "key");
-  tune_yaml_put_string(writer, string);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, false);
+  base_yaml_writer *writer = base_yaml_begin(&arena, &out);
+  base_yaml_put_mapping(writer, style);
+  base_yaml_put_string(writer, "key");
+  base_yaml_put_string(writer, string);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, false);
   return out.data;
 }
 
 static void expect_round_trip(const char *string, const char *expected) {
-  for (int style = TUNE_YAML_BLOCK; style <= TUNE_YAML_FLOW; style++) {
+  for (int style = BASE_YAML_BLOCK; style <= BASE_YAML_FLOW; style++) {
     const char *text = write_string(string, style);
     const char *newline = strchr(text, '\n');
     assert_true(newline && newline[1] == '\0'); // it is one line
-    const tune_yaml *value = tune_yaml_find(read_ok(text), "key");
+    const base_yaml *value = base_yaml_find(read_ok(text), "key");
     if (strcmp(value->text.data, expected) != 0)
       fail_msg("'%s' became '%s' by way of %s", string, value->text.data, text);
   }
@@ -369,7 +369,7 @@ static void test_random_bytes_come_back(void **state) {
     const bool ascii = i % 2;
     for (size_t j = 0; j + 1 < length; j++)
       string[j] = (char)(ascii ? 1 + next_random(&seed) % 127 : 1 + next_random(&seed) % 255);
-    const char *mended = base_str_copy(&arena, tune_yaml_mend(&arena, base_str_from(string))).data;
+    const char *mended = base_str_copy(&arena, base_yaml_mend(&arena, base_str_from(string))).data;
     if (ascii) assert_string_equal(mended, string);
     expect_round_trip(string, mended);
     base_arena_reset(&arena);
@@ -382,18 +382,18 @@ static void test_strings_are_quoted_where_need_be(void **state) {
   static const char *const quoted[] = {"12",   "1e5", "true",       "Off", "n",
                                        "null", "",    "2026-11-30", "0123"};
   for (size_t i = 0; i < COUNT(quoted); i++)
-    assert_non_null(strchr(write_string(quoted[i], TUNE_YAML_BLOCK), '\''));
-  assert_string_equal(write_string("source_tile=4", TUNE_YAML_BLOCK), "key: source_tile=4\n");
-  assert_string_equal(write_string("a,b", TUNE_YAML_FLOW), "{key: 'a,b'}\n");
+    assert_non_null(strchr(write_string(quoted[i], BASE_YAML_BLOCK), '\''));
+  assert_string_equal(write_string("source_tile=4", BASE_YAML_BLOCK), "key: source_tile=4\n");
+  assert_string_equal(write_string("a,b", BASE_YAML_FLOW), "{key: 'a,b'}\n");
 }
 
 static double number_back(double value) {
   base_text out = {.arena = &arena};
-  tune_yaml_writer *writer = tune_yaml_begin(&arena, &out);
-  tune_yaml_put_number(writer, value);
-  tune_yaml_finish(writer, false);
+  base_yaml_writer *writer = base_yaml_begin(&arena, &out);
+  base_yaml_put_number(writer, value);
+  base_yaml_finish(writer, false);
   double back = 0;
-  assert_true(tune_yaml_number(read_ok(out.data), &back, &diag));
+  assert_true(base_yaml_number(read_ok(out.data), &back, &diag));
   return back;
 }
 
@@ -422,25 +422,25 @@ static void test_numbers_come_back(void **state) {
 static void test_documents(void **state) {
   (void)state;
   base_text out = {.arena = &arena};
-  tune_yaml_writer *writer = tune_yaml_begin(&arena, &out);
-  tune_yaml_put_mapping(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_string(writer, "list");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_mapping(writer, TUNE_YAML_FLOW);
-  tune_yaml_put_string(writer, "a");
-  tune_yaml_put_integer(writer, INT64_MIN);
-  tune_yaml_put_string(writer, "b");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK); // in a flow: on its line
-  tune_yaml_put_natural(writer, UINT64_MAX);
-  tune_yaml_put_bool(writer, true);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_string(writer, "none");
-  tune_yaml_put_list(writer, TUNE_YAML_BLOCK);
-  tune_yaml_put_end(writer);
-  tune_yaml_put_end(writer);
-  tune_yaml_finish(writer, true);
+  base_yaml_writer *writer = base_yaml_begin(&arena, &out);
+  base_yaml_put_mapping(writer, BASE_YAML_BLOCK);
+  base_yaml_put_string(writer, "list");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
+  base_yaml_put_mapping(writer, BASE_YAML_FLOW);
+  base_yaml_put_string(writer, "a");
+  base_yaml_put_integer(writer, INT64_MIN);
+  base_yaml_put_string(writer, "b");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK); // in a flow: on its line
+  base_yaml_put_natural(writer, UINT64_MAX);
+  base_yaml_put_bool(writer, true);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_put_string(writer, "none");
+  base_yaml_put_list(writer, BASE_YAML_BLOCK);
+  base_yaml_put_end(writer);
+  base_yaml_put_end(writer);
+  base_yaml_finish(writer, true);
   assert_string_equal(out.data,
                       "list:\n- {a: -9223372036854775808, b: [18446744073709551615, true]}\n"
                       "none: []\n...\n");
@@ -481,11 +481,11 @@ static void test_every_allocation_may_fail(void **state) {
     jmp_buf escape;
     if (BASE_TRY(&own, escape)) {
       base_diag_init(&errors, &own, BASE_STR(""), BASE_STR(""));
-      const tune_yaml *root = tune_yaml_read(&own, source, 1, &errors);
+      const base_yaml *root = base_yaml_read(&own, source, 1, &errors);
       base_text out = {.arena = &own};
-      tune_yaml_writer *writer = tune_yaml_begin(&own, &out);
-      tune_yaml_put_string(writer, root->items[0].value->items[0].value->text.data);
-      tune_yaml_finish(writer, true);
+      base_yaml_writer *writer = base_yaml_begin(&own, &out);
+      base_yaml_put_string(writer, root->items[0].value->items[0].value->text.data);
+      base_yaml_finish(writer, true);
       done = true;
     } else {
       failures++;

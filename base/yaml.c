@@ -2,7 +2,7 @@
 //
 // libyaml's parser keeps memory of its own. It lies in an object that the arena releases, so an
 // allocation that fails in between leaks nothing.
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -104,14 +104,14 @@ static bool next_event(yaml_reader *r) {
 // ---- trees --------------------------------------------------------------------------------------
 
 static int compare_keys(const void *left, const void *right) {
-  const tune_yaml_item *a = *(const tune_yaml_item *const *)left;
-  const tune_yaml_item *b = *(const tune_yaml_item *const *)right;
+  const base_yaml_item *a = *(const base_yaml_item *const *)left;
+  const base_yaml_item *b = *(const base_yaml_item *const *)right;
   const int order = strcmp(a->key.data, b->key.data);
   return order ? order : a < b ? -1 : a > b;
 }
 
-static void refuse_twins(yaml_reader *r, const tune_yaml *mapping) {
-  const tune_yaml_item **sorted = base_new_array(r->arena, const tune_yaml_item *, mapping->count);
+static void refuse_twins(yaml_reader *r, const base_yaml *mapping) {
+  const base_yaml_item **sorted = base_new_array(r->arena, const base_yaml_item *, mapping->count);
   for (uint32_t i = 0; i < mapping->count; i++)
     sorted[i] = &mapping->items[i];
   if (mapping->count) qsort(sorted, mapping->count, sizeof *sorted, compare_keys);
@@ -135,10 +135,10 @@ static void refuse_properties(yaml_reader *r, base_loc loc, const yaml_char_t *a
   }
 }
 
-static const tune_yaml *read_scalar(yaml_reader *r, base_loc loc) {
+static const base_yaml *read_scalar(yaml_reader *r, base_loc loc) {
   const base_str text = {(const char *)r->event.data.scalar.value, r->event.data.scalar.length};
-  tune_yaml *node = base_new(r->arena, tune_yaml);
-  *node = (tune_yaml){.kind = TUNE_YAML_SCALAR, .loc = loc};
+  base_yaml *node = base_new(r->arena, base_yaml);
+  *node = (base_yaml){.kind = BASE_YAML_SCALAR, .loc = loc};
   node->plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
   node->text = base_str_copy(r->arena, text);
   refuse_properties(r, loc, r->event.data.scalar.anchor,
@@ -152,7 +152,7 @@ static const tune_yaml *read_scalar(yaml_reader *r, base_loc loc) {
   return node;
 }
 
-static bool read_key(yaml_reader *r, tune_yaml_item *item) {
+static bool read_key(yaml_reader *r, base_yaml_item *item) {
   item->key_loc = place_of_event(r);
   if (r->event.type != YAML_SCALAR_EVENT) {
     base_error(r->diag, item->key_loc, "a key must be a string");
@@ -163,10 +163,10 @@ static bool read_key(yaml_reader *r, tune_yaml_item *item) {
   return next_event(r);
 }
 
-static const tune_yaml *read_node(yaml_reader *r, uint32_t depth);
+static const base_yaml *read_node(yaml_reader *r, uint32_t depth);
 
-static const tune_yaml *read_container(yaml_reader *r, base_loc loc, uint32_t depth) {
-  tune_yaml *node = base_new(r->arena, tune_yaml);
+static const base_yaml *read_container(yaml_reader *r, base_loc loc, uint32_t depth) {
+  base_yaml *node = base_new(r->arena, base_yaml);
   const bool is_list = r->event.type == YAML_SEQUENCE_START_EVENT;
   const yaml_event_type_t end = is_list ? YAML_SEQUENCE_END_EVENT : YAML_MAPPING_END_EVENT;
   if (is_list)
@@ -174,21 +174,21 @@ static const tune_yaml *read_container(yaml_reader *r, base_loc loc, uint32_t de
                       r->event.data.sequence_start.tag);
   else
     refuse_properties(r, loc, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
-  if (depth >= TUNE_YAML_DEPTH) {
-    base_error(r->diag, loc, "more than %d lists and mappings within each other", TUNE_YAML_DEPTH);
+  if (depth >= BASE_YAML_DEPTH) {
+    base_error(r->diag, loc, "more than %d lists and mappings within each other", BASE_YAML_DEPTH);
     base_hint(r->diag, "nothing that is read here is so deep");
     return NULL;
   }
-  BASE_VECTOR(tune_yaml_item) items = {0};
+  BASE_VECTOR(base_yaml_item) items = {0};
   if (!next_event(r)) return NULL;
   while (r->event.type != end) {
-    tune_yaml_item item = {0};
+    base_yaml_item item = {0};
     if (!is_list && !read_key(r, &item)) return NULL;
     item.value = read_node(r, depth + 1);
     if (!item.value || !next_event(r)) return NULL;
     base_push(r->arena, &items, item);
   }
-  *node = (tune_yaml){.kind = is_list ? TUNE_YAML_LIST : TUNE_YAML_MAPPING, .loc = loc};
+  *node = (base_yaml){.kind = is_list ? BASE_YAML_LIST : BASE_YAML_MAPPING, .loc = loc};
   node->count = items.count;
   node->items = items.data;
   if (!is_list) refuse_twins(r, node);
@@ -196,26 +196,26 @@ static const tune_yaml *read_container(yaml_reader *r, base_loc loc, uint32_t de
 }
 
 // The node that begins with the event; afterwards the event is its last. NULL: reported.
-static const tune_yaml *read_node(yaml_reader *r, uint32_t depth) {
+static const base_yaml *read_node(yaml_reader *r, uint32_t depth) {
   const base_loc loc = place_of_event(r);
   if (r->event.type == YAML_SCALAR_EVENT) return read_scalar(r, loc);
   if (r->event.type != YAML_ALIAS_EVENT) return read_container(r, loc, depth);
   base_error(r->diag, loc, "aliases are not read here");
   base_hint(r->diag, "write the value in place of '*%s'", r->event.data.alias.anchor);
-  tune_yaml *nothing = base_new(r->arena, tune_yaml);
-  *nothing = (tune_yaml){.loc = loc, .text = BASE_STR("")};
+  base_yaml *nothing = base_new(r->arena, base_yaml);
+  *nothing = (base_yaml){.loc = loc, .text = BASE_STR("")};
   return nothing;
 }
 
-static const tune_yaml *read_document(yaml_reader *r) {
+static const base_yaml *read_document(yaml_reader *r) {
   if (!next_event(r) || !next_event(r)) return NULL; // the stream's start, then a document's
   if (r->event.type == YAML_STREAM_END_EVENT) {
-    tune_yaml *nothing = base_new(r->arena, tune_yaml);
-    *nothing = (tune_yaml){.plain = true, .loc = {r->first_line, 1, 1}, .text = BASE_STR("")};
+    base_yaml *nothing = base_new(r->arena, base_yaml);
+    *nothing = (base_yaml){.plain = true, .loc = {r->first_line, 1, 1}, .text = BASE_STR("")};
     return nothing;
   }
   if (!next_event(r)) return NULL;
-  const tune_yaml *root = read_node(r, 0);
+  const base_yaml *root = read_node(r, 0);
   if (!root || !next_event(r) || !next_event(r)) return NULL; // the document's end, the stream's
   if (r->event.type == YAML_STREAM_END_EVENT) return root;
   base_error(r->diag, place_of_event(r), "a second document");
@@ -223,7 +223,7 @@ static const tune_yaml *read_document(yaml_reader *r) {
   return NULL;
 }
 
-const tune_yaml *tune_yaml_read(base_arena *arena, base_str text, uint32_t line, base_diag *diag) {
+const base_yaml *base_yaml_read(base_arena *arena, base_str text, uint32_t line, base_diag *diag) {
   yaml_reader *r = base_new(arena, yaml_reader);
   *r = (yaml_reader){.arena = arena, .diag = diag, .text = text, .first_line = line, .line = line};
   r->first_errors = diag->error_count;
@@ -231,25 +231,25 @@ const tune_yaml *tune_yaml_read(base_arena *arena, base_str text, uint32_t line,
   base_defer(arena, close_reader, r);
   yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
   yaml_parser_set_input_string(&r->parser, (const unsigned char *)text.data, text.length);
-  const tune_yaml *root = read_document(r);
+  const base_yaml *root = read_document(r);
   close_reader(r);
   return diag->error_count == r->first_errors ? root : NULL;
 }
 
 // ---- values -------------------------------------------------------------------------------------
 
-const tune_yaml *tune_yaml_find(const tune_yaml *mapping, const char *name) {
-  if (mapping->kind != TUNE_YAML_MAPPING) return NULL;
+const base_yaml *base_yaml_find(const base_yaml *mapping, const char *name) {
+  if (mapping->kind != BASE_YAML_MAPPING) return NULL;
   for (uint32_t i = 0; i < mapping->count; i++)
     if (strcmp(mapping->items[i].key.data, name) == 0) return mapping->items[i].value;
   return NULL;
 }
 
 // What a node is, for messages.
-static const char *describe(base_arena *arena, const tune_yaml *node) {
+static const char *describe(base_arena *arena, const base_yaml *node) {
   enum { MOST_SHOWN = 40 };
-  if (node->kind == TUNE_YAML_LIST) return "a list";
-  if (node->kind == TUNE_YAML_MAPPING) return "a mapping";
+  if (node->kind == BASE_YAML_LIST) return "a list";
+  if (node->kind == BASE_YAML_MAPPING) return "a mapping";
   if (node->plain && node->text.length == 0) return "nothing";
   const bool cut = node->text.length > MOST_SHOWN;
   return base_str_format(arena, "'%.*s%s'", cut ? MOST_SHOWN : (int)node->text.length,
@@ -257,7 +257,7 @@ static const char *describe(base_arena *arena, const tune_yaml *node) {
       .data;
 }
 
-static bool expected(const tune_yaml *node, const char *what, base_diag *diag) {
+static bool expected(const base_yaml *node, const char *what, base_diag *diag) {
   base_error(diag, node->loc, "expected %s, found %s", what, describe(diag->arena, node));
   return false;
 }
@@ -275,12 +275,12 @@ static bool is_among(base_str name, const char *const *names, uint32_t count) {
   return false;
 }
 
-bool tune_yaml_is_mapping(const tune_yaml *node, const char *const *names, uint32_t count,
+bool base_yaml_is_mapping(const base_yaml *node, const char *const *names, uint32_t count,
                           base_diag *diag) {
-  if (node->kind != TUNE_YAML_MAPPING) return expected(node, "a mapping", diag);
+  if (node->kind != BASE_YAML_MAPPING) return expected(node, "a mapping", diag);
   bool ok = true;
   for (uint32_t i = 0; i < node->count; i++) {
-    const tune_yaml_item *item = &node->items[i];
+    const base_yaml_item *item = &node->items[i];
     if (is_among(item->key, names, count)) continue;
     ok = false;
     base_error(diag, item->key_loc, "unknown name '%s'", item->key.data);
@@ -293,24 +293,24 @@ bool tune_yaml_is_mapping(const tune_yaml *node, const char *const *names, uint3
   return ok;
 }
 
-bool tune_yaml_is_list(const tune_yaml *node, base_diag *diag) {
-  return node->kind == TUNE_YAML_LIST || expected(node, "a list", diag);
+bool base_yaml_is_list(const base_yaml *node, base_diag *diag) {
+  return node->kind == BASE_YAML_LIST || expected(node, "a list", diag);
 }
 
-bool tune_yaml_string(const tune_yaml *node, const char **value, base_diag *diag) {
-  if (node->kind != TUNE_YAML_SCALAR || (node->plain && node->text.length == 0))
+bool base_yaml_string(const base_yaml *node, const char **value, base_diag *diag) {
+  if (node->kind != BASE_YAML_SCALAR || (node->plain && node->text.length == 0))
     return expected(node, "a string", diag);
   *value = node->text.data;
   return true;
 }
 
 // A plain scalar of these characters only, so that strtod and its like see nothing else they know.
-static bool is_made_of(const tune_yaml *node, const char *characters) {
-  return node->kind == TUNE_YAML_SCALAR && node->plain && node->text.length > 0 &&
+static bool is_made_of(const base_yaml *node, const char *characters) {
+  return node->kind == BASE_YAML_SCALAR && node->plain && node->text.length > 0 &&
          strspn(node->text.data, characters) == node->text.length;
 }
 
-bool tune_yaml_integer(const tune_yaml *node, int64_t low, int64_t high, int64_t *value,
+bool base_yaml_integer(const base_yaml *node, int64_t low, int64_t high, int64_t *value,
                        base_diag *diag) {
   char *end = NULL;
   long long number = 0;
@@ -326,7 +326,7 @@ bool tune_yaml_integer(const tune_yaml *node, int64_t low, int64_t high, int64_t
   return true;
 }
 
-bool tune_yaml_natural(const tune_yaml *node, uint64_t *value, base_diag *diag) {
+bool base_yaml_natural(const base_yaml *node, uint64_t *value, base_diag *diag) {
   char *end = NULL;
   unsigned long long number = 0;
   errno = 0;
@@ -336,7 +336,7 @@ bool tune_yaml_natural(const tune_yaml *node, uint64_t *value, base_diag *diag) 
   return true;
 }
 
-bool tune_yaml_number(const tune_yaml *node, double *value, base_diag *diag) {
+bool base_yaml_number(const base_yaml *node, double *value, base_diag *diag) {
   char *end = NULL;
   double number = 0;
   if (is_made_of(node, "-+.0123456789eE")) {
@@ -350,7 +350,7 @@ bool tune_yaml_number(const tune_yaml *node, double *value, base_diag *diag) {
   return true;
 }
 
-bool tune_yaml_bool(const tune_yaml *node, bool *value, base_diag *diag) {
+bool base_yaml_bool(const base_yaml *node, bool *value, base_diag *diag) {
   const bool yes = is_made_of(node, "true") && strcmp(node->text.data, "true") == 0;
   const bool no = is_made_of(node, "false") && strcmp(node->text.data, "false") == 0;
   if (!yes && !no) return expected(node, "true or false", diag);

@@ -1,5 +1,5 @@
 // YAML: writing. libyaml's emitter decides about layout and escapes, this file about quotes.
-#include "autotune/yaml.h"
+#include "base/yaml.h"
 
 #include <inttypes.h>
 #include <locale.h>
@@ -9,16 +9,16 @@
 #include <strings.h>
 #include <yaml.h>
 
-struct tune_yaml_writer {
+struct base_yaml_writer {
   yaml_emitter_t emitter;
   base_arena *arena;
   base_text *out;
   uint32_t depth;
-  bool is_list[TUNE_YAML_DEPTH]; // what is open
+  bool is_list[BASE_YAML_DEPTH]; // what is open
 };
 
 static void close_writer(void *object) {
-  yaml_emitter_delete(&((tune_yaml_writer *)object)->emitter); // leaves it zeroed
+  yaml_emitter_delete(&((base_yaml_writer *)object)->emitter); // leaves it zeroed
 }
 
 static _Noreturn void out_of_memory(base_arena *arena) {
@@ -27,13 +27,13 @@ static _Noreturn void out_of_memory(base_arena *arena) {
 }
 
 static int append(void *writer, unsigned char *data, size_t length) {
-  base_text_append(((tune_yaml_writer *)writer)->out, (const char *)data, length);
+  base_text_append(((base_yaml_writer *)writer)->out, (const char *)data, length);
   return 1;
 }
 
 // `made`: the event's initialisation succeeded. What can fail is memory, or a caller that opens and
 // closes in a wrong order, which is a bug here.
-static void emit(tune_yaml_writer *w, yaml_event_t *event, int made) {
+static void emit(base_yaml_writer *w, yaml_event_t *event, int made) {
   if (!made) out_of_memory(w->arena);
   if (yaml_emitter_emit(&w->emitter, event)) return;
   if (w->emitter.error == YAML_MEMORY_ERROR) out_of_memory(w->arena);
@@ -42,8 +42,8 @@ static void emit(tune_yaml_writer *w, yaml_event_t *event, int made) {
 
 // ---- documents and containers -------------------------------------------------------------------
 
-tune_yaml_writer *tune_yaml_begin(base_arena *arena, base_text *out) {
-  tune_yaml_writer *w = base_new(arena, tune_yaml_writer);
+base_yaml_writer *base_yaml_begin(base_arena *arena, base_text *out) {
+  base_yaml_writer *w = base_new(arena, base_yaml_writer);
   w->arena = arena;
   w->out = out;
   if (!yaml_emitter_initialize(&w->emitter)) out_of_memory(arena);
@@ -57,30 +57,30 @@ tune_yaml_writer *tune_yaml_begin(base_arena *arena, base_text *out) {
   return w;
 }
 
-static void open_container(tune_yaml_writer *w, bool is_list) {
-  if (w->depth == TUNE_YAML_DEPTH) abort(); // could not be read again
+static void open_container(base_yaml_writer *w, bool is_list) {
+  if (w->depth == BASE_YAML_DEPTH) abort(); // could not be read again
   w->is_list[w->depth++] = is_list;
 }
 
-void tune_yaml_put_mapping(tune_yaml_writer *w, tune_yaml_style style) {
+void base_yaml_put_mapping(base_yaml_writer *w, base_yaml_style style) {
   yaml_event_t event;
   open_container(w, false);
   emit(w, &event,
        yaml_mapping_start_event_initialize(&event, NULL, NULL, 1,
-                                           style == TUNE_YAML_FLOW ? YAML_FLOW_MAPPING_STYLE
+                                           style == BASE_YAML_FLOW ? YAML_FLOW_MAPPING_STYLE
                                                                    : YAML_BLOCK_MAPPING_STYLE));
 }
 
-void tune_yaml_put_list(tune_yaml_writer *w, tune_yaml_style style) {
+void base_yaml_put_list(base_yaml_writer *w, base_yaml_style style) {
   yaml_event_t event;
   open_container(w, true);
   emit(w, &event,
        yaml_sequence_start_event_initialize(&event, NULL, NULL, 1,
-                                            style == TUNE_YAML_FLOW ? YAML_FLOW_SEQUENCE_STYLE
+                                            style == BASE_YAML_FLOW ? YAML_FLOW_SEQUENCE_STYLE
                                                                     : YAML_BLOCK_SEQUENCE_STYLE));
 }
 
-void tune_yaml_put_end(tune_yaml_writer *w) {
+void base_yaml_put_end(base_yaml_writer *w) {
   yaml_event_t event;
   if (w->depth == 0) abort();
   if (w->is_list[--w->depth])
@@ -89,7 +89,7 @@ void tune_yaml_put_end(tune_yaml_writer *w) {
     emit(w, &event, yaml_mapping_end_event_initialize(&event));
 }
 
-void tune_yaml_finish(tune_yaml_writer *w, bool marked) {
+void base_yaml_finish(base_yaml_writer *w, bool marked) {
   yaml_event_t event;
   emit(w, &event, yaml_document_end_event_initialize(&event, !marked));
   emit(w, &event, yaml_stream_end_event_initialize(&event));
@@ -98,7 +98,7 @@ void tune_yaml_finish(tune_yaml_writer *w, bool marked) {
 
 // ---- scalars ------------------------------------------------------------------------------------
 
-static void put_scalar(tune_yaml_writer *w, base_str text, yaml_scalar_style_t style) {
+static void put_scalar(base_yaml_writer *w, base_str text, yaml_scalar_style_t style) {
   yaml_event_t event;
   if (text.length > INT32_MAX) out_of_memory(w->arena);
   emit(w, &event,
@@ -121,7 +121,7 @@ static size_t utf8_length(base_str text) {
   return too_long || surrogate || too_large ? 0 : length;
 }
 
-base_str tune_yaml_mend(base_arena *arena, base_str text) {
+base_str base_yaml_mend(base_arena *arena, base_str text) {
   base_text mended = {.arena = arena};
   size_t length, whole = 0;
   while (whole < text.length) {
@@ -170,28 +170,28 @@ static yaml_scalar_style_t style_of(base_str text) {
   return YAML_SINGLE_QUOTED_SCALAR_STYLE;
 }
 
-void tune_yaml_put_string(tune_yaml_writer *w, const char *text) {
-  const base_str mended = tune_yaml_mend(w->arena, base_str_from(text));
+void base_yaml_put_string(base_yaml_writer *w, const char *text) {
+  const base_str mended = base_yaml_mend(w->arena, base_str_from(text));
   put_scalar(w, mended, style_of(mended));
 }
 
-static void put_plain(tune_yaml_writer *w, const char *text) {
+static void put_plain(base_yaml_writer *w, const char *text) {
   put_scalar(w, base_str_from(text), YAML_PLAIN_SCALAR_STYLE);
 }
 
-void tune_yaml_put_integer(tune_yaml_writer *w, int64_t value) {
+void base_yaml_put_integer(base_yaml_writer *w, int64_t value) {
   char digits[24];
   snprintf(digits, sizeof digits, "%" PRId64, value);
   put_plain(w, digits);
 }
 
-void tune_yaml_put_natural(tune_yaml_writer *w, uint64_t value) {
+void base_yaml_put_natural(base_yaml_writer *w, uint64_t value) {
   char digits[24];
   snprintf(digits, sizeof digits, "%" PRIu64, value);
   put_plain(w, digits);
 }
 
-void tune_yaml_put_number(tune_yaml_writer *w, double value) {
+void base_yaml_put_number(base_yaml_writer *w, double value) {
   char digits[40];
   // The host's locale may write 0,5; a file means the same everywhere.
   const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -205,6 +205,6 @@ void tune_yaml_put_number(tune_yaml_writer *w, double value) {
   put_plain(w, digits);
 }
 
-void tune_yaml_put_bool(tune_yaml_writer *w, bool value) {
+void base_yaml_put_bool(base_yaml_writer *w, bool value) {
   put_plain(w, value ? "true" : "false");
 }
