@@ -70,6 +70,7 @@ enum {
   API_FIRST(fathom_tune_options, user),
   API_FIRST(fathom_tune_result, resumed),
   API_FIRST(fathom_suite_entry, rows),
+  API_FIRST(fathom_model_options, outputs),
   API_FIRST(fathom_records_options, json),
   API_FIRST(fathom_records_merged, kept),
   API_FIRST(fathom_records_prune_options, dry),
@@ -126,6 +127,9 @@ fathom_status api_context_pool(fathom_context *context, rt_executor *out);
 const char *api_library_folder(base_arena *arena);
 // share/fathom/NAME of the tree that the library is in; NULL: there is none that can be read.
 const char *api_share_folder(base_arena *arena, const char *name);
+// The file that `name` means where a `kind` ("suite", "model") is asked for: one that comes with Fathom, or
+// `name` itself when it is a path, with a '/' or .yaml at its end. NULL: see the call's diag.
+const char *api_shared_find(api_call *call, const char *kind, const char *name);
 
 // ---- graphs -------------------------------------------------------------------------------------
 

@@ -99,12 +99,11 @@ static rt_slot slot_of(const ir_graph *graph, ir_value value, rt_role role) {
   return slot;
 }
 
-// The axes of all values: a concat of single slices, say, names an axis that none of them has.
-static uint64_t used_axes(const ir_graph *graph) {
-  uint64_t axes = 0;
+// Has any value the axis? A concat of single slices, say, names one that none of them has.
+static bool is_used(const ir_graph *graph, ir_axis axis) {
   for (uint32_t i = 0; i < graph->nodes.count; i++)
-    axes |= ir_type_axes(&graph->nodes.data[i].type);
-  return axes;
+    if (ir_type_has(&graph->nodes.data[i].type, axis)) return true;
+  return false;
 }
 
 // A program without kernels: what binding needs to know about an interpreted graph.
@@ -113,10 +112,9 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
   rt_program *program = base_new(arena, rt_program);
   rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
   rt_slot *slots = base_new_array(arena, rt_slot, slot_count);
-  uint64_t used = used_axes(graph);
   for (uint32_t i = 0; i < graph->axes.count; i++) {
-    bool unused = (used & ir_axis_bit((ir_axis){i})) == 0;
-    axes[i] = (rt_axis){graph->axes.data[i].name.data, unused ? 0 : graph->axes.data[i].size};
+    const int64_t size = is_used(graph, (ir_axis){i}) ? graph->axes.data[i].size : 0;
+    axes[i] = (rt_axis){graph->axes.data[i].name.data, size};
   }
   for (uint32_t i = 0; i < graph->param_count; i++)
     slots[i] = slot_of(graph, (ir_value){i}, RT_INPUT);

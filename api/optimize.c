@@ -69,6 +69,7 @@ static void append_facts(base_text *text, const char *label, uint32_t facts) {
       {PASS_FACT_CANONICAL, "canonical"},
       {PASS_FACT_PRIMITIVE, "primitive"},
       {PASS_FACT_FUSED, "fused"},
+      {PASS_FACT_NARROW, "narrow"},
   };
   const char *separator = "";
   base_text_printf(text, "  %s=", label);

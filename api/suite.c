@@ -1,6 +1,5 @@
 // suite: the kernels of a model, as the host sees them.
 #include <string.h>
-#include <unistd.h>
 
 #include "api/tuned.h"
 #include "autotune/suite.h"
@@ -17,49 +16,13 @@ struct fathom_suite {
   suite_item *items;
 };
 
-// ---- finding ------------------------------------------------------------------------------------
-
-static const char extension[] = ".yaml";
-
-static bool is_path(const char *name) {
-  const size_t length = strlen(name), tail = sizeof extension - 1;
-  return strchr(name, '/') != NULL ||
-         (length > tail && strcmp(name + length - tail, extension) == 0);
-}
-
-// The names of those that come with Fathom, "none" where there is none.
-static const char *list_suites(base_arena *arena, const char *folder) {
-  uint32_t count;
-  base_text list = {.arena = arena};
-  const char *const *paths = tune_database_list(arena, folder, &count);
-  for (uint32_t i = 0; i < count; i++) {
-    const char *name = strrchr(paths[i], '/') + 1;
-    base_text_printf(&list, "%s%.*s", i ? ", " : "", (int)(strlen(name) - (sizeof extension - 1)),
-                     name);
-  }
-  return count ? list.data : "none";
-}
-
-// NULL: see the call's diag.
-static const char *find_suite(api_call *call, const char *name) {
-  if (is_path(name)) return name;
-  const char *folder = api_share_folder(&call->arena, "suites");
-  if (folder == NULL) folder = "";
-  const char *path = base_str_format(&call->arena, "%s/%s%s", folder, name, extension).data;
-  if (name[0] != 0 && folder[0] != 0 && access(path, F_OK) == 0) return path;
-  base_error(&call->diag, (base_loc){0}, "there is no suite '%s'", name);
-  base_hint(&call->diag, "the suites are %s; the path of another one has a '/' or ends in %s",
-            list_suites(&call->arena, folder), extension);
-  return NULL;
-}
+// ---- opening ------------------------------------------------------------------------------------
 
 static const char *folder_of(base_arena *arena, const char *path) {
   const char *slash = strrchr(path, '/');
   if (slash == NULL) return ".";
   return base_str_format(arena, "%.*s", (int)(slash - path + (slash == path)), path).data;
 }
-
-// ---- opening ------------------------------------------------------------------------------------
 
 static const char *describe_axes(base_arena *arena, const tune_suite_entry *entry) {
   const char *axes = api_axes_text(arena, entry->graph);
@@ -96,7 +59,7 @@ typedef struct suite_frame {
 static fathom_status open_body(api_call *call, void *opaque) {
   suite_frame *frame = opaque;
   base_str text, why;
-  const char *path = find_suite(call, frame->name);
+  const char *path = api_shared_find(call, "suite", frame->name);
   if (path == NULL) return FATHOM_INVALID;
   if (base_file_read(&call->arena, path, &text, &why) != BASE_OK) {
     base_error_status(&call->diag, BASE_IO, (base_loc){0}, "%.*s", BASE_FMT(why));

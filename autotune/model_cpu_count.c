@@ -31,7 +31,7 @@ typedef struct walk {
   uint32_t lanes;
   loop loops[MOST_LOOPS];
   uint32_t loop_count;
-  int32_t place[IR_MAX_AXES]; // of an axis among the loops; -1: none
+  int32_t place[IR_SET_AXES]; // of an axis among the loops; -1: none
   double share;               // of the indices that count: a concat's operand has some only
   bool *seen;
   double registers;    // for sums
@@ -85,7 +85,7 @@ static void begin_walk(walk *w, base_arena *arena, const kir_kernel *kernel, con
   w->registers = (lanes >= 16 ? WIDE_REGISTERS : OTHER_REGISTERS) - HELPERS;
   w->lanes = kernel->schedule.vector ? (uint32_t)kernel->schedule.vector : lanes;
   w->seen = base_new_array(arena, bool, kernel->graph->nodes.count);
-  for (uint32_t i = 0; i < IR_MAX_AXES; i++)
+  for (uint32_t i = 0; i < IR_SET_AXES; i++)
     w->place[i] = -1;
   for (uint32_t i = 0; i < sweep->loop_count; i++) {
     double size = (double)kernel->axes[sweep->loops[i].index].size;
@@ -183,7 +183,7 @@ static uint32_t open_sum(walk *w, const ir_node *node) {
 }
 
 static void close_sum(walk *w, uint32_t before) {
-  for (uint32_t i = 0; i < IR_MAX_AXES; i++)
+  for (uint32_t i = 0; i < IR_SET_AXES; i++)
     if (w->place[i] >= (int32_t)before) w->place[i] = -1;
   w->loop_count = before;
 }

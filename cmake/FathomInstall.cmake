@@ -20,14 +20,20 @@ if(TARGET fathom)
   install(FILES ${PROJECT_BINARY_DIR}/fathom.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 
-# Suites of kernels to tune, and records of tuning that come with Fathom. A build has the suites beside its library
-# as an installation has them (api/places.c); what it was tuned to elsewhere stays out of its tests.
+# Suites of kernels to tune, models, and records of tuning that come with Fathom. A build has the first two beside its
+# library as an installation has them (api/places.c); what it was tuned to elsewhere stays out of its tests.
 file(GLOB suite_files CONFIGURE_DEPENDS autotune/suites/*)
 foreach(file IN LISTS suite_files)
   get_filename_component(name ${file} NAME)
   configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/suites/${name} COPYONLY)
 endforeach()
 install(FILES ${suite_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/suites)
+file(GLOB model_files CONFIGURE_DEPENDS model/models/*)
+foreach(file IN LISTS model_files)
+  get_filename_component(name ${file} NAME)
+  configure_file(${file} ${PROJECT_BINARY_DIR}/share/fathom/models/${name} COPYONLY)
+endforeach()
+install(FILES ${model_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/models)
 file(GLOB tuned_files CONFIGURE_DEPENDS autotune/tuned/*)
 install(FILES ${tuned_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/tuned)
 

@@ -524,6 +524,40 @@ FATHOM_API uint32_t fathom_suite_count(const fathom_suite *suite);
 FATHOM_API fathom_status fathom_suite_get(const fathom_suite *suite, uint32_t index,
                                           fathom_suite_entry *entry);
 
+// ---- models -------------------------------------------------------------------------------------
+// A network with attention over depth: a mix site before each sublayer and one at its end, described
+// in YAML (docs/models.md). Where a `model` is asked for, it is the name of one that comes with Fathom
+// ("kimi-k3"), or a path, which has a '/' or ends in .yaml.
+
+// How the sites of a block are computed: each on its own, or all queries against the finished blocks at
+// once and a merge at each site.
+typedef enum fathom_phases {
+  FATHOM_PHASES_DESCRIBED = 0, // as the description says
+  FATHOM_PHASES_AUTO = 1,      // for each block what moves less memory
+  FATHOM_PHASES_ONE = 2,
+  FATHOM_PHASES_TWO = 3, // wherever sites share finished blocks
+} fathom_phases;
+
+// Results of each site besides the next sublayer's input.
+enum {
+  FATHOM_OUTPUT_WEIGHTS = 1, // of its sources, oldest first: f32[N, T], with heads f32[N, T, H]
+  FATHOM_OUTPUT_ENTROPY = 2, // -sum a log a of them, a null source's among them: f32[T] or [T, H]
+  FATHOM_OUTPUT_MIX = 4,     // before the output norm: [T, D] of the model's dtype
+};
+
+typedef struct fathom_model_options {
+  size_t size;
+  const char *target, *cpu; // as in fathom_compile_options
+  fathom_phases phases;
+  uint32_t outputs; // FATHOM_OUTPUT_*, together
+} fathom_model_options;
+
+// The graph of the whole depth as text: a statement `%f_3 = call @sublayer_3 %x_3` for each sublayer. All
+// errors of the description are reported in one go, each with line, column and caret. Of the options
+// only `outputs` is looked at.
+FATHOM_API fathom_status fathom_model_expand(fathom_context *context, const char *model,
+                                             const fathom_model_options *options, fathom_text *out);
+
 // ---- records of tuning --------------------------------------------------------------------------
 
 // What fathom_tune remembers (docs/tuning-cache.md): files in the folder `tuned` of the cache folder,

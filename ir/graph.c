@@ -13,9 +13,8 @@ bool ir_type_has(const ir_type *type, ir_axis axis) {
   return ir_type_position(type, axis) >= 0;
 }
 
-// An axis past the limit is in no set; the parser and the verifier report it.
 uint64_t ir_axis_bit(ir_axis axis) {
-  return axis.index < IR_MAX_AXES ? UINT64_C(1) << axis.index : 0;
+  return axis.index < IR_SET_AXES ? UINT64_C(1) << axis.index : 0;
 }
 
 uint64_t ir_axes_set(uint32_t count, const ir_axis *axes) {

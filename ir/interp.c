@@ -126,22 +126,26 @@ typedef struct loop {
   int64_t strides[MAX_INPUTS + 1]; // output, then inputs
 } loop;
 
+static bool is_among(ir_axis axis, uint32_t count, const ir_axis *axes) {
+  for (uint32_t i = 0; i < count; i++)
+    if (axes[i].index == axis.index) return true;
+  return false;
+}
+
 // The loops over all axes of the views, outermost first: the axes of the view with most of them
 // keep its order, so that its memory is read in order; those it lacks go outside. Axes of size 1
 // need no loop.
 static uint32_t plan_loops(const machine *m, const view *const *views, loop *loops) {
   uint32_t widest = 0, count = 0;
-  uint64_t seen = 0;
   ir_axis axes[(MAX_INPUTS + 1) * MAX_WALK];
   for (uint32_t i = 1; i <= MAX_INPUTS; i++)
     if (views[i]->rank > views[widest]->rank) widest = i;
-  for (uint32_t i = 0; i < views[widest]->rank; i++)
-    seen |= ir_axis_bit(views[widest]->axes[i]);
   for (uint32_t i = 0; i <= MAX_INPUTS; i++)
     for (uint32_t j = 0; j < views[i]->rank; j++) {
-      if (seen & ir_axis_bit(views[i]->axes[j])) continue;
-      seen |= ir_axis_bit(views[i]->axes[j]);
-      axes[count++] = views[i]->axes[j];
+      const ir_axis axis = views[i]->axes[j];
+      if (is_among(axis, views[widest]->rank, views[widest]->axes) || is_among(axis, count, axes))
+        continue;
+      axes[count++] = axis;
     }
   for (uint32_t i = 0; i < views[widest]->rank; i++)
     axes[count++] = views[widest]->axes[i];

@@ -12,7 +12,12 @@
 
 // ---- types --------------------------------------------------------------------------------------
 
-enum { IR_MAX_RANK = 8, IR_MAX_OPERANDS = 1024, IR_MAX_AXES = 64 };
+enum {
+  IR_MAX_RANK = 8,
+  IR_MAX_OPERANDS = 1024,
+  IR_MAX_AXES = 512, // of a graph: that of a whole depth has one for each number of sources
+  IR_SET_AXES = 64,  // of a graph that becomes kernels: there sets of axes are 64-bit masks
+};
 
 typedef enum ir_dtype { IR_F32, IR_BF16, IR_F16, IR_DTYPE_COUNT } ir_dtype;
 
@@ -38,7 +43,8 @@ typedef struct ir_type {
 
 bool ir_type_has(const ir_type *type, ir_axis axis);
 int ir_type_position(const ir_type *type, ir_axis axis); // -1 when absent
-uint64_t ir_axis_bit(ir_axis axis);                      // axis sets are 64-bit masks
+// Axis sets of graphs with at most IR_SET_AXES axes are 64-bit masks; an axis past that is in none.
+uint64_t ir_axis_bit(ir_axis axis);
 uint64_t ir_axes_set(uint32_t count, const ir_axis *axes);
 uint64_t ir_type_axes(const ir_type *type); // the set of a type's axes
 

@@ -222,7 +222,7 @@ typedef struct kir_kernel {
   kir_schedule schedule;
   uint32_t row_count;
   ir_axis rows[IR_MAX_RANK]; // outermost first; the body loops over the last one
-  kir_axis axes[IR_MAX_AXES];
+  kir_axis axes[IR_SET_AXES];
   kir_value *values; // one for each node of the graph
   BASE_VECTOR(kir_arg) args;
   BASE_VECTOR(kir_sweep) sweeps; // prepare first, then body, in order

@@ -16,6 +16,53 @@ typedef struct verifier {
   base_diag *diag;
 } verifier;
 
+// ---- sets of axes -------------------------------------------------------------------------------
+
+// A graph of a whole depth has more axes than the masks of ir.h hold.
+typedef struct axis_set {
+  uint64_t words[IR_MAX_AXES / 64];
+} axis_set;
+static_assert(IR_MAX_AXES % 64 == 0, "whole words");
+
+// Axes past the limit are reported with the form; they are in no set.
+static bool set_has(const axis_set *set, ir_axis axis) {
+  return axis.index < IR_MAX_AXES && (set->words[axis.index / 64] >> axis.index % 64 & 1) != 0;
+}
+
+static void set_add(axis_set *set, uint32_t count, const ir_axis *axes) {
+  for (uint32_t i = 0; i < count; i++)
+    if (axes[i].index < IR_MAX_AXES)
+      set->words[axes[i].index / 64] |= UINT64_C(1) << axes[i].index % 64;
+}
+
+static axis_set set_of(uint32_t count, const ir_axis *axes) {
+  axis_set set = {{0}};
+  set_add(&set, count, axes);
+  return set;
+}
+
+static axis_set set_of_type(const ir_type *type) {
+  return set_of(type->rank, type->axes);
+}
+
+static axis_set set_minus(axis_set a, const axis_set *b) {
+  for (uint32_t i = 0; i < IR_MAX_AXES / 64; i++)
+    a.words[i] &= ~b->words[i];
+  return a;
+}
+
+static axis_set set_common(axis_set a, const axis_set *b) {
+  for (uint32_t i = 0; i < IR_MAX_AXES / 64; i++)
+    a.words[i] &= b->words[i];
+  return a;
+}
+
+static bool set_is_empty(const axis_set *set) {
+  for (uint32_t i = 0; i < IR_MAX_AXES / 64; i++)
+    if (set->words[i] != 0) return false;
+  return true;
+}
+
 // ---- places and words ---------------------------------------------------------------------------
 
 static base_loc operand_loc(const ir_node *node, uint32_t index) {
@@ -37,11 +84,11 @@ static base_str axis_name(const verifier *v, ir_axis axis) {
 }
 
 // "T, D", in order of first mention.
-static base_str set_text(const verifier *v, uint64_t set) {
+static base_str set_text(const verifier *v, const axis_set *set) {
   base_text text = {.arena = v->diag->arena};
   base_text_append(&text, "", 0);
   for (uint32_t i = 0; i < v->graph->axes.count; i++)
-    if (set & ir_axis_bit((ir_axis){i}))
+    if (set_has(set, (ir_axis){i}))
       base_text_printf(&text, "%s%.*s", text.length ? ", " : "",
                        BASE_FMT(v->graph->axes.data[i].name));
   return base_text_str(&text);
@@ -68,20 +115,20 @@ static void check_axis_table(const verifier *v) {
 // True when all axes exist and none occurs twice.
 static bool check_axes(const verifier *v, const ir_node *node, base_loc loc, const char *where,
                        uint32_t count, const ir_axis *axes) {
-  uint64_t seen = 0;
+  axis_set seen = {{0}};
   bool good = true;
   for (uint32_t i = 0; i < count; i++) {
     if (axes[i].index >= v->graph->axes.count || axes[i].index >= IR_MAX_AXES) {
       base_error(v->diag, loc, "%%%.*s: expected an axis of the graph in %s, found index %" PRIu32,
                  BASE_FMT(node->name), where, axes[i].index);
       good = false;
-    } else if (seen & ir_axis_bit(axes[i])) {
+    } else if (set_has(&seen, axes[i])) {
       base_error(v->diag, loc, "%%%.*s: expected each axis once in %s, found %.*s twice",
                  BASE_FMT(node->name), where, BASE_FMT(axis_name(v, axes[i])));
       base_hint(v->diag, "two axes of the same size still need two names");
       good = false;
     } else {
-      seen |= ir_axis_bit(axes[i]);
+      set_add(&seen, 1, &axes[i]);
     }
   }
   return good;
@@ -104,12 +151,12 @@ static void check_type_form(const verifier *v, const ir_node *node) {
                "%%%.*s: expected a layout only on a parameter, found one on %s",
                BASE_FMT(node->name), keyword_of(node));
   } else if (good && check_axes(v, node, node->type_loc, "the layout", type->rank, node->layout)) {
+    const axis_set axes = set_of_type(type);
     for (uint32_t i = 0; i < type->rank; i++)
       if (!ir_type_has(type, node->layout[i])) {
         base_error(v->diag, node->type_loc,
                    "%%%.*s: expected a layout of the axes %.*s, found %.*s", BASE_FMT(node->name),
-                   BASE_FMT(set_text(v, ir_type_axes(type))),
-                   BASE_FMT(axis_name(v, node->layout[i])));
+                   BASE_FMT(set_text(v, &axes)), BASE_FMT(axis_name(v, node->layout[i])));
         base_hint(v->diag, "a layout names every axis of the type once, outermost in memory first");
       }
   }
@@ -241,35 +288,30 @@ static const struct {
 static_assert(sizeof shape_rules / sizeof *shape_rules == IR_SHAPE_RENAME + 1,
               "a row for each ir_shape");
 
-static uint64_t set_of(uint32_t count, const ir_axis *axes) {
-  uint64_t set = 0;
-  for (uint32_t i = 0; i < count; i++)
-    set |= ir_axis_bit(axes[i]);
-  return set;
-}
-
 // True when every operand has what the rule asks of it.
-static bool check_operand_axes(const verifier *v, const ir_node *node, uint64_t over, uint64_t to) {
+static bool check_operand_axes(const verifier *v, const ir_node *node, const axis_set *over,
+                               const axis_set *to) {
   uint32_t carriers[] = {[CARRY_NONE] = 0, [CARRY_FIRST] = 1, [CARRY_ALL] = node->operand_count};
   uint32_t must_carry = carriers[shape_rules[ir_op_get(node->op)->shape].carries_over];
   bool good = true;
   for (uint32_t i = 0; i < node->operand_count; i++) {
     const ir_node *operand = ir_node_of(v->graph, node->operands[i]);
-    uint64_t axes = ir_type_axes(&operand->type), missing = i < must_carry ? over & ~axes : 0;
-    if (missing) {
+    const axis_set axes = set_of_type(&operand->type), missing = set_minus(*over, &axes);
+    const axis_set taken = set_common(axes, to);
+    if (i < must_carry && !set_is_empty(&missing)) {
       base_error(v->diag, operand_loc(node, i),
                  "%%%.*s: expected operand %%%.*s of %s to have %.*s, found %.*s",
                  BASE_FMT(node->name), BASE_FMT(operand->name), keyword_of(node),
-                 BASE_FMT(set_text(v, missing)), BASE_FMT(type_text(v, &operand->type)));
+                 BASE_FMT(set_text(v, &missing)), BASE_FMT(type_text(v, &operand->type)));
       base_hint(v->diag, "%s works over %.*s; name axes the operand has, or give it that axis",
                 keyword_of(node), BASE_FMT(set_text(v, over)));
       good = false;
     }
-    if (axes & to) {
+    if (!set_is_empty(&taken)) {
       base_error(
           v->diag, operand_loc(node, i),
           "%%%.*s: expected a new axis after 'to' of %s, found %.*s, which %%%.*s already has",
-          BASE_FMT(node->name), keyword_of(node), BASE_FMT(set_text(v, axes & to)),
+          BASE_FMT(node->name), keyword_of(node), BASE_FMT(set_text(v, &taken)),
           BASE_FMT(operand->name));
       base_hint(v->diag, "choose another name after 'to'");
       good = false;
@@ -278,13 +320,14 @@ static bool check_operand_axes(const verifier *v, const ir_node *node, uint64_t 
   return good;
 }
 
-static void check_result_axes(const verifier *v, const ir_node *node, uint64_t expected) {
-  uint64_t found = ir_type_axes(&node->type);
-  if (found == expected) return;
+static void check_result_axes(const verifier *v, const ir_node *node, const axis_set *expected) {
+  const axis_set found = set_of_type(&node->type);
+  const axis_set lacking = set_minus(*expected, &found), surplus = set_minus(found, expected);
+  if (set_is_empty(&lacking) && set_is_empty(&surplus)) return;
   base_error(v->diag, node->type_loc, "%%%.*s: expected %s to give axes [%.*s], found %.*s",
              BASE_FMT(node->name), keyword_of(node), BASE_FMT(set_text(v, expected)),
              BASE_FMT(type_text(v, &node->type)));
-  base_str missing = set_text(v, expected & ~found), extra = set_text(v, found & ~expected);
+  base_str missing = set_text(v, &lacking), extra = set_text(v, &surplus);
   base_hint(v->diag, "%s%.*s%s%s%.*s", missing.length ? "add " : "", BASE_FMT(missing),
             missing.length && extra.length ? " and " : "", extra.length ? "remove " : "",
             BASE_FMT(extra));
@@ -309,24 +352,29 @@ static void check_not_empty(const verifier *v, const ir_node *node) {
 static void check_node_type(const verifier *v, const ir_node *node) {
   ir_shape shape = ir_op_get(node->op)->shape;
   if (shape_rules[shape].free) return;
-  uint64_t over = set_of(node->over_count, node->over), to = set_of(node->to_count, node->to);
-  if (!check_operand_axes(v, node, over, to))
+  const axis_set over = set_of(node->over_count, node->over), to = set_of(node->to_count, node->to);
+  if (!check_operand_axes(v, node, &over, &to))
     return; // its result would be wrong for the same reason
-  uint64_t axes = 0;
-  for (uint32_t i = 0; i < node->operand_count; i++)
-    axes |= ir_type_axes(&ir_node_of(v->graph, node->operands[i])->type);
-  check_result_axes(v, node, (shape_rules[shape].drops_over ? axes & ~over : axes) | to);
+  axis_set axes = {{0}};
+  for (uint32_t i = 0; i < node->operand_count; i++) {
+    const ir_type *type = &ir_node_of(v->graph, node->operands[i])->type;
+    set_add(&axes, type->rank, type->axes);
+  }
+  if (shape_rules[shape].drops_over) axes = set_minus(axes, &over);
+  set_add(&axes, node->to_count, node->to);
+  check_result_axes(v, node, &axes);
   check_not_empty(v, node);
 }
 
 // ---- stages -------------------------------------------------------------------------------------
 
-// The first node that names the axis in a clause.
+// The first node that names the axis in a clause; NULL: none does.
 static const ir_node *user_of_axis(const ir_graph *graph, ir_axis axis) {
   for (uint32_t i = 0; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
-    uint64_t named = set_of(node->over_count, node->over) | set_of(node->to_count, node->to);
-    if (named & ir_axis_bit(axis)) return node;
+    const axis_set over = set_of(node->over_count, node->over);
+    const axis_set to = set_of(node->to_count, node->to);
+    if (set_has(&over, axis) || set_has(&to, axis)) return node;
   }
   return NULL;
 }
@@ -334,14 +382,14 @@ static const ir_node *user_of_axis(const ir_graph *graph, ir_axis axis) {
 // Only rows may stay dynamic. An axis that no value has (left over from a pass) needs no size.
 static void check_bound(const verifier *v) {
   const ir_graph *graph = v->graph;
-  uint64_t independent = ir_independent_axes(graph), used = 0;
+  axis_set used = {{0}};
   for (uint32_t i = 0; i < graph->nodes.count; i++)
-    used |= ir_type_axes(&graph->nodes.data[i].type);
+    set_add(&used, graph->nodes.data[i].type.rank, graph->nodes.data[i].type.axes);
   for (uint32_t i = 0; i < graph->axes.count; i++) {
     const ir_axis_info *axis = &graph->axes.data[i];
-    uint64_t bit = ir_axis_bit((ir_axis){i});
-    if (axis->size != IR_DYNAMIC || !(used & bit) || (independent & bit)) continue;
+    if (axis->size != IR_DYNAMIC || !set_has(&used, (ir_axis){i})) continue;
     const ir_node *user = user_of_axis(graph, (ir_axis){i});
+    if (user == NULL) continue;
     base_error(v->diag, axis->loc,
                "expected a size for axis %.*s, which %s works on in %%%.*s, found none",
                BASE_FMT(axis->name), keyword_of(user), BASE_FMT(user->name));

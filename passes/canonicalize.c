@@ -29,11 +29,11 @@ static bool is_constant(const ir_node *node, double value) {
          !signbit(node->values[0]) == !signbit(value);
 }
 
-// True when operand i can stand for the node: same axes (in any order) and a dtype that rounds
+// True when operand i can stand for the node: same axes and a dtype that rounds
 // nothing away.
 static bool stands_for(const ir_graph *graph, const ir_node *node, uint32_t i) {
   const ir_type *type = &operand(graph, node, i)->type;
-  return ir_type_axes(type) == ir_type_axes(&node->type) && type->rank == node->type.rank &&
+  return type->rank == node->type.rank &&
          memcmp(type->axes, node->type.axes, type->rank * sizeof type->axes[0]) == 0 &&
          type->dtype == node->type.dtype;
 }

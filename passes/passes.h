@@ -13,6 +13,7 @@ enum {
   PASS_FACT_CANONICAL = 1, // folded, no duplicates, no dead nodes
   PASS_FACT_PRIMITIVE = 2, // no composite op left
   PASS_FACT_FUSED = 4,     // every computing node has a kernel
+  PASS_FACT_NARROW = 8,    // at most IR_SET_AXES axes: what becomes kernels
 };
 
 typedef ir_graph *(*pass_function)(const ir_graph *graph, base_diag *diag); // NULL: see diag

@@ -1,6 +1,7 @@
 // The pipeline and its manager: the one place that runs, dumps, verifies and times passes.
 #include "passes/passes.h"
 
+#include <assert.h>
 #include <string.h>
 #include <time.h>
 
@@ -16,7 +17,8 @@ enum {
   NONE = 0,
   CANONICAL = PASS_FACT_CANONICAL,
   PRIMITIVE = PASS_FACT_PRIMITIVE,
-  FUSED = PASS_FACT_FUSED
+  FUSED = PASS_FACT_FUSED,
+  NARROW = PASS_FACT_NARROW
 };
 
 static const pass_info passes[] = {
@@ -27,6 +29,8 @@ static const pass_info passes[] = {
 };
 enum { PASS_COUNT = sizeof passes / sizeof passes[0] };
 
+static_assert(IR_SET_AXES == 64, "a text below says so");
+
 static const struct {
   uint32_t fact;
   const char *meaning, *remedy;
@@ -35,6 +39,8 @@ static const struct {
     {PASS_FACT_PRIMITIVE, "a graph without composite ops",
      "run factor-norm and online-softmax before it"},
     {PASS_FACT_FUSED, "a fused graph", "run fuse before it"},
+    {PASS_FACT_NARROW, "a graph of at most 64 axes",
+     "that of a whole depth is compiled in pieces: see fathom plan"},
 };
 
 const pass_info *pass_at(uint32_t index) {
@@ -49,7 +55,7 @@ const pass_info *pass_find(base_str name) {
 
 // Facts that can be read off the graph itself are read, not believed.
 static uint32_t observed_facts(const ir_graph *graph) {
-  uint32_t facts = PRIMITIVE | FUSED;
+  uint32_t facts = PRIMITIVE | FUSED | (graph->axes.count <= IR_SET_AXES ? NARROW : 0u);
   for (uint32_t i = 0; i < graph->nodes.count; i++) {
     const ir_node *node = &graph->nodes.data[i];
     if (ir_op_get(node->op)->facts & IR_FACT_COMPOSITE) facts &= ~(uint32_t)PRIMITIVE;

@@ -29,7 +29,7 @@ typedef struct cli_operand {
   const char *what; // for messages: "a FILE of graph IR; - is standard input"
 } cli_operand;
 
-extern const cli_operand cli_graph_file;
+extern const cli_operand cli_graph_file, cli_model;
 
 typedef struct cli_command {
   const char *name;           // as it is typed: "opt"; of a subcommand both words, "cache list"
@@ -57,10 +57,11 @@ enum {
   CLI_CACHE_PRUNE = 2048,
   CLI_CACHE_EXPORT = 4096,
   CLI_CACHE_VALIDATE = 8192,
+  CLI_EXPAND = 16384,
 };
 
 extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_tune, cli_cache,
-    cli_info;
+    cli_expand, cli_info;
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ typedef struct cli_options {
   const cli_command *command;
   const char *file; // the command's operand: FILE, of which "-" is standard input; or GRAPH
   const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report,
-      *records, *before, *suite;
+      *records, *before, *suite, *outputs;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
@@ -133,6 +134,8 @@ int cli_session_open(const cli_options *options, enum cli_scope scope, cli_sessi
 void cli_session_close(cli_session *session);
 int cli_context_create(const cli_options *options, fathom_context **context);
 fathom_compile_options cli_compile_options(const cli_options *options);
+// What --outputs says: FATHOM_OUTPUT_*, together.
+int cli_outputs(const cli_options *options, uint32_t *outputs);
 // What --cache says.
 int cli_cache_state(const cli_options *options, fathom_cache *out);
 const char *cli_cache_name(fathom_cache cache);

@@ -31,6 +31,9 @@ typedef struct option {
 } option;
 
 const cli_operand cli_graph_file = {"FILE", true, "a FILE of graph IR; - is standard input"};
+const cli_operand cli_model = {
+    "MODEL", true,
+    "a MODEL: one that comes with Fathom, such as kimi-k3, or the path of a .yaml file"};
 
 enum {
   EVERY = -1, // command
@@ -139,7 +142,9 @@ static const option table[] = {
     {"--stale", NULL, CLI_CACHE_PRUNE, FLAG, AT(stale), 0, 0,
      "records that another generator, compiler, driver or way of\ntiming made than this build's"},
     {"--dry", NULL, CLI_CACHE_PRUNE, FLAG, AT(dry), 0, 0, "say what would go, and remove nothing"},
-    {"-o", "FILE", CLI_OPT | CLI_COMPILE | CLI_CACHE_EXPORT, TEXT, AT(output), 0, 0,
+    {"--outputs", "A,B,...", CLI_EXPAND, TEXT, AT(outputs), 0, 0,
+     "results of each site besides: weights of its sources, their\nentropy, mix (before the norm)"},
+    {"-o", "FILE", CLI_OPT | CLI_COMPILE | CLI_EXPAND | CLI_CACHE_EXPORT, TEXT, AT(output), 0, 0,
      "where the result goes; - is standard output (default: -)"},
     {"--help", NULL, (uint32_t)EVERY, FLAG, AT(help), 0, 0, "show this text"},
 };

@@ -241,3 +241,30 @@ fathom_compile_options cli_compile_options(const cli_options *options) {
   wanted.sanitize = options->sanitize;
   return wanted;
 }
+
+// ---- models -------------------------------------------------------------------------------------
+
+int cli_outputs(const cli_options *options, uint32_t *outputs) {
+  static const struct {
+    const char *name;
+    uint32_t bit;
+  } known[] = {
+      {"weights", FATHOM_OUTPUT_WEIGHTS},
+      {"entropy", FATHOM_OUTPUT_ENTROPY},
+      {"mix", FATHOM_OUTPUT_MIX},
+  };
+  *outputs = 0;
+  for (const char *rest = options->outputs; rest != NULL && *rest != 0;) {
+    const size_t length = strcspn(rest, ",");
+    uint32_t bit = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+      if (strlen(known[i].name) == length && strncmp(known[i].name, rest, length) == 0)
+        bit = known[i].bit;
+    if (bit == 0)
+      return cli_misuse(options->command, "unknown output '%.*s': expected weights, entropy or mix",
+                        (int)length, rest);
+    *outputs |= bit;
+    rest += length + (rest[length] == ',');
+  }
+  return CLI_SUCCESS;
+}

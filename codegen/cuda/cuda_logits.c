@@ -20,7 +20,7 @@ typedef struct tracing {
   const kir_kernel *kernel;
   const ir_graph *graph;
   cuda_logits *out;
-  int64_t index[IR_MAX_AXES];
+  int64_t index[IR_SET_AXES];
   ir_axis inner; // the axis that carries the elements of a row
 } tracing;
 
@@ -164,7 +164,7 @@ static bool find_axes(const tracing *t, const ir_node *dot, uint32_t rows) {
 static bool trace_sources(tracing *t, ir_value rows, ir_axis over) {
   rt_source *sources = base_new_array(t->arena, rt_source, t->out->source_count);
   for (uint32_t i = 0; i < t->out->source_count; i++) {
-    for (uint32_t j = 0; j < IR_MAX_AXES; j++)
+    for (uint32_t j = 0; j < IR_SET_AXES; j++)
       t->index[j] = 0;
     split_index(t, i, t->out->source_axes.count, t->out->source_axes.axis);
     t->inner = over;

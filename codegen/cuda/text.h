@@ -20,7 +20,7 @@ typedef struct text_index {
 } text_index;
 
 typedef struct text_point {
-  text_index index[IR_MAX_AXES]; // of a lane axis that of the access's first element
+  text_index index[IR_SET_AXES]; // of a lane axis that of the access's first element
   uint64_t lanes;                // axes along which the elements of the access lie
   uint64_t composed; // axes whose index was put together from their factors, which are set too
   ir_axis lane;      // of the sweep; with `turn` says which registers hold the thread's elements

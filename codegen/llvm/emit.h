@@ -12,8 +12,8 @@
 #include "ir/kernel.h"
 
 typedef struct emit_point {
-  LLVMValueRef index[IR_MAX_AXES];             // i64; of a lane axis the first lane's
-  int64_t low[IR_MAX_AXES], high[IR_MAX_AXES]; // low <= index < high is known
+  LLVMValueRef index[IR_SET_AXES];             // i64; of a lane axis the first lane's
+  int64_t low[IR_SET_AXES], high[IR_SET_AXES]; // low <= index < high is known
   uint64_t lanes;                              // axes whose index runs along the lanes
   uint64_t composed; // axes whose index was put together from their factors, which are set too
   uint32_t width;    // lanes of the vectors at this point

@@ -29,7 +29,7 @@ typedef struct maker {
   random_bytes *bytes;
   ir_graph *graph;
   uint64_t dynamic;
-  int64_t sizes[IR_MAX_AXES];
+  int64_t sizes[IR_SET_AXES];
   range ranges[MOST_NODES];
   bool used[MOST_NODES];
 } maker;
@@ -116,7 +116,7 @@ static bool target_axis(maker *m, uint64_t taken, int64_t size, bool follows, ir
     *out = pick_axis(m, alike);
     return true;
   }
-  if (m->graph->axes.count >= IR_MAX_AXES) return false;
+  if (m->graph->axes.count >= IR_SET_AXES) return false;
   base_str name = base_str_format(m->arena, "A%u", m->graph->axes.count);
   *out = add_axis(m, name.data, size, false);
   if (follows && pick(m, 2) == 0) m->graph->axes.data[out->index].size = IR_DYNAMIC;
