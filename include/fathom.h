@@ -558,6 +558,12 @@ typedef struct fathom_model_options {
 FATHOM_API fathom_status fathom_model_expand(fathom_context *context, const char *model,
                                              const fathom_model_options *options, fathom_text *out);
 
+// What runs when, as a table: for each site its kernel, the rows that it moves for a token, and what it leaves
+// for later; totals beside published ones; the workspace for so many tokens (`rows`). Compiles nothing.
+FATHOM_API fathom_status fathom_model_plan(fathom_context *context, const char *model,
+                                           const fathom_model_options *options, int64_t rows,
+                                           fathom_text *out);
+
 // ---- records of tuning --------------------------------------------------------------------------
 
 // What fathom_tune remembers (docs/tuning-cache.md): files in the folder `tuned` of the cache folder,

@@ -191,8 +191,6 @@ static bool same_op(const phase_site *a, const ir_node *x, const phase_site *b, 
          x->start == y->start;
 }
 
-static bool is_constant_for_host(const phaser *p, uint32_t index);
-
 // Do the values compute the same of the bank, but for parameters and numbers?
 static bool alike(const phaser *p, const phase_site *a, uint32_t in_a, const phase_site *b,
                   uint32_t in_b) {
@@ -211,7 +209,7 @@ static bool alike(const phaser *p, const phase_site *a, uint32_t in_a, const pha
 static bool is_ready_early(const phaser *p, const phase_site *site, uint32_t index) {
   const ir_node *node = phase_node(p, index);
   if (index == site->concat) return true;
-  if (!ir_type_has(&node->type, site->n) && !is_constant_for_host(p, index)) return false;
+  if (!ir_type_has(&node->type, site->n) && !p->fixed[index]) return false;
   for (uint32_t i = 0; i < node->operand_count; i++)
     if (!is_ready_early(p, site, node->operands[i].index)) return false;
   return true;
@@ -222,16 +220,6 @@ static bool site_matches(const phaser *p, const phase_site *a, const phase_site 
   for (uint32_t i = 0; i < a->ends.count; i++)
     if (!alike(p, a, a->ends.data[i], b, b->ends.data[i])) return false;
   return true;
-}
-
-// Does the value depend on neither sublayers nor tokens?
-static bool is_constant_for_host(const phaser *p, uint32_t index) {
-  const ir_node *node = phase_node(p, index);
-  for (uint32_t i = 0; i < node->type.rank; i++)
-    if (ir_axis_size(p->old, node->type.axes[i]) == IR_DYNAMIC) return false;
-  for (uint32_t i = 0; i < node->operand_count; i++)
-    if (!is_constant_for_host(p, node->operands[i].index)) return false;
-  return !(ir_op_get(node->op)->facts & IR_FACT_OPAQUE);
 }
 
 // ---- groups -------------------------------------------------------------------------------------
@@ -399,6 +387,7 @@ ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice, bas
   phaser p = {.old = graph,
               .rewrite = pass_rewrite_begin(graph),
               .steps = pass_host_steps(graph),
+              .fixed = pass_fixed_values(graph),
               .mapped = base_new_array(arena, bool, count + 1),
               .site_of = base_new_array(arena, uint32_t, count + 1),
               .wide = base_new_array(arena, bool, count + 1),

@@ -34,6 +34,7 @@ typedef struct phaser {
   const ir_graph *old;
   pass_rewrite rewrite;
   uint32_t *steps;
+  bool *fixed; // old nodes that depend on parameters alone
   BASE_VECTOR(phase_site) sites;
   BASE_VECTOR(phase_group) groups;
   bool *mapped;       // old nodes that have a value in the new graph

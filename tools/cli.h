@@ -58,10 +58,11 @@ enum {
   CLI_CACHE_EXPORT = 4096,
   CLI_CACHE_VALIDATE = 8192,
   CLI_EXPAND = 16384,
+  CLI_PLAN = 32768,
 };
 
 extern const cli_command cli_opt, cli_compile, cli_run, cli_check, cli_bench, cli_tune, cli_cache,
-    cli_expand, cli_info;
+    cli_expand, cli_plan, cli_info;
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ typedef struct cli_options {
   const cli_command *command;
   const char *file; // the command's operand: FILE, of which "-" is standard input; or GRAPH
   const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report,
-      *records, *before, *suite, *outputs;
+      *records, *before, *suite, *outputs, *phases;
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
@@ -136,6 +137,8 @@ int cli_context_create(const cli_options *options, fathom_context **context);
 fathom_compile_options cli_compile_options(const cli_options *options);
 // What --outputs says: FATHOM_OUTPUT_*, together.
 int cli_outputs(const cli_options *options, uint32_t *outputs);
+// And --phases.
+int cli_phases(const cli_options *options, fathom_phases *phases);
 // What --cache says.
 int cli_cache_state(const cli_options *options, fathom_cache *out);
 const char *cli_cache_name(fathom_cache cache);

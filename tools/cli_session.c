@@ -268,3 +268,14 @@ int cli_outputs(const cli_options *options, uint32_t *outputs) {
   }
   return CLI_SUCCESS;
 }
+
+int cli_phases(const cli_options *options, fathom_phases *phases) {
+  static const char *const names[] = {"auto", "one", "two"}; // from FATHOM_PHASES_AUTO on
+  *phases = FATHOM_PHASES_DESCRIBED;
+  if (options->phases == NULL) return CLI_SUCCESS;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(options->phases, names[i]) == 0) *phases = (fathom_phases)(FATHOM_PHASES_AUTO + i);
+  if (*phases != FATHOM_PHASES_DESCRIBED) return CLI_SUCCESS;
+  return cli_misuse(options->command, "unknown phases '%s': expected one, two or auto",
+                    options->phases);
+}

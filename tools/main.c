@@ -6,8 +6,8 @@
 #include "cli.h"
 
 static const cli_command *const commands[] = {
-    &cli_opt,  &cli_compile, &cli_run,   &cli_check, &cli_bench,
-    &cli_tune, &cli_expand,  &cli_cache, &cli_info,  NULL,
+    &cli_opt,    &cli_compile, &cli_run,   &cli_check, &cli_bench, &cli_tune,
+    &cli_expand, &cli_plan,    &cli_cache, &cli_info,  NULL,
 };
 
 // ---- messages -----------------------------------------------------------------------------------
