@@ -71,6 +71,8 @@ enum {
   API_FIRST(fathom_tune_result, resumed),
   API_FIRST(fathom_suite_entry, rows),
   API_FIRST(fathom_model_options, outputs),
+  API_FIRST(fathom_model_info, compile_us),
+  API_FIRST(fathom_site_outputs, mix),
   API_FIRST(fathom_records_options, json),
   API_FIRST(fathom_records_merged, kept),
   API_FIRST(fathom_records_prune_options, dry),
@@ -269,6 +271,17 @@ enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
 fathom_status api_run(const fathom_executable *executable, const fathom_arg *args,
                       uint32_t arg_count, void *workspace, size_t workspace_bytes,
                       const fathom_executor *executor, rt_traffic *traffic);
+// A host's executor, checked: threads for the cpu, a stream for a GPU.
+typedef struct api_executor {
+  rt_executor host;
+  void *stream;
+  bool check_pointers;
+} api_executor;
+fathom_status api_executor_read(fathom_context *context, api_kind kind,
+                                const fathom_executor *given, api_executor *out);
+// Evaluates an executable of the interp target.
+fathom_status api_interpret(api_call *call, const fathom_executable *executable,
+                            const rt_tensor *tensors, const int64_t *sizes);
 // What runs that are timed on a target find in the caches: as wanted, or the target's default.
 fathom_status api_cache_choose(api_kind kind, fathom_cache wanted, fathom_cache *out);
 // The alignment that a run asks of the workspace.

@@ -1,11 +1,12 @@
-// depth: the plan of a model's whole depth, from its description on: what the public calls of model.c print
-// and run.
+// depth: models. The plan of a model's whole depth, from its description on: what the public calls of model.c print
+// and run, and a compiled model.
 #ifndef FATHOM_API_DEPTH_H
 #define FATHOM_API_DEPTH_H
 
 #include "api/api.h"
 #include "model/model.h"
 #include "passes/depth.h"
+#include "runtime/depth.h"
 
 typedef struct api_depth {
   const model_description *model;
@@ -29,5 +30,56 @@ api_moved api_run_moves(const api_depth *depth, uint32_t run);
 
 // The plan as a table. `rows`: tokens that the workspace is told for.
 void api_depth_print(const api_depth *depth, int64_t rows, base_text *out);
+
+// ---- compiled models (model.c) ------------------------------------------------------------------
+
+// Results of a site, by their places in fathom_site_outputs.
+typedef enum api_output {
+  API_OUTPUT_INPUT,
+  API_OUTPUT_WEIGHTS,
+  API_OUTPUT_ENTROPY,
+  API_OUTPUT_MIX,
+  API_OUTPUT_COUNT
+} api_output;
+
+// A parameter, or what a step is given or gives: without the sizes of dynamic axes.
+typedef struct api_tensor_type {
+  const char *name;
+  rt_dtype dtype;
+  uint32_t rank;
+  const char *axes[RT_MAX_RANK];
+  int64_t sizes[RT_MAX_RANK];
+} api_tensor_type;
+
+struct fathom_model {
+  base_arena arena;
+  fathom_context *context;
+  rt_depth depth;
+  fathom_executable **kernels;
+  fathom_model_info info;
+  const uint32_t *addends, *sources; // of sublayers, of sites
+  uint32_t param_count;
+  const api_tensor_type *param_types;
+  rt_tensor *params; // rank PARAM_UNBOUND: not bound
+  const api_tensor_type (
+      *outputs)[API_OUTPUT_COUNT]; // of each step; rank API_NO_OUTPUT: it has none
+  api_tensor_type row;             // [T, D]: the embedding, addends
+  uint32_t max_slots, max_slices;  // of one run
+  _Atomic uint32_t under_way;      // sequences between begin and end
+};
+
+enum { API_UNBOUND = UINT32_MAX, API_NO_OUTPUT = UINT32_MAX };
+
+// What a run was seen to move, an entry for each slot of its program.
+typedef void (*api_traffic_report)(void *user, uint32_t run, const rt_program *program,
+                                   const rt_traffic *traffic);
+// From now on tells of every run of the sequence (cuda-emu only).
+void api_sequence_count(fathom_sequence *sequence, api_traffic_report report, void *user);
+
+// What DLPack says of a tensor that has to be of that type, with `rows` for its dynamic axes (negative: any,
+// which is then found), in memory that kernels of the model see. False: see the call's diag.
+bool api_tensor_take(api_call *call, const fathom_model *model, const char *what,
+                     const api_tensor_type *type, const DLTensor *given, int64_t *rows,
+                     rt_tensor *out);
 
 #endif

@@ -39,24 +39,33 @@ typedef struct run_frame {
   api_args args;
 } run_frame;
 
-static fathom_status read_executor(run_frame *frame, const fathom_executor *given) {
-  const fathom_executable *executable = frame->executable;
-  frame->executor = (rt_executor){.concurrency = 1};
-  frame->on_device = (api_device_run){.stream = NULL};
+fathom_status api_executor_read(fathom_context *context, api_kind kind,
+                                const fathom_executor *given, api_executor *out) {
+  *out = (api_executor){.host = {.concurrency = 1}};
   if (given == NULL) // only the cpu has a use for a pool
-    return executable->kind == API_CPU ? api_context_pool(executable->context, &frame->executor)
-                                       : FATHOM_OK;
+    return kind == API_CPU ? api_context_pool(context, &out->host) : FATHOM_OK;
   fathom_executor executor;
   fathom_status status = API_STRUCT_IN(executor, given, fathom_executor);
   if (status != FATHOM_OK) return status;
-  frame->on_device.stream = executor.stream;
-  frame->on_device.check_pointers = executor.check_pointers != 0;
-  if (executable->loaded != NULL) return FATHOM_OK;
+  out->stream = executor.stream;
+  out->check_pointers = executor.check_pointers != 0;
+  if (api_targets[kind].gpu) return FATHOM_OK;
   if (executor.parallel_for == NULL || executor.concurrency == 0)
     return api_fail(FATHOM_INVALID,
                     "an executor needs 'parallel_for' and a 'concurrency' of 1 or more");
-  frame->executor = (rt_executor){executor.user, executor.concurrency, executor.parallel_for};
+  out->host = (rt_executor){executor.user, executor.concurrency, executor.parallel_for};
   return FATHOM_OK;
+}
+
+static fathom_status read_executor(run_frame *frame, const fathom_executor *given) {
+  const fathom_executable *executable = frame->executable;
+  api_executor executor;
+  const fathom_status status =
+      api_executor_read(executable->context, executable->kind, given, &executor);
+  frame->executor = executor.host;
+  frame->on_device =
+      (api_device_run){.stream = executor.stream, .check_pointers = executor.check_pointers};
+  return status;
 }
 
 // Bytes of the workspace that binding takes: none of a device's, which the host cannot write.
@@ -126,16 +135,16 @@ static double **alloc_values(api_call *call, const rt_tensor *tensors, uint32_t 
   return values;
 }
 
-static fathom_status interpret(api_call *call, const fathom_executable *executable,
-                               const api_args *args) {
+fathom_status api_interpret(api_call *call, const fathom_executable *executable,
+                            const rt_tensor *tensors, const int64_t *sizes) {
   const ir_graph *graph = executable->graph;
-  const rt_tensor *outputs = args->tensors + graph->param_count;
-  double **in = alloc_values(call, args->tensors, graph->param_count);
+  const rt_tensor *outputs = tensors + graph->param_count;
+  double **in = alloc_values(call, tensors, graph->param_count);
   double **out = alloc_values(call, outputs, graph->results.count);
   for (uint32_t i = 0; i < graph->param_count; i++)
-    api_tensor_read(&args->tensors[i], in[i]);
+    api_tensor_read(&tensors[i], in[i]);
   base_status status =
-      ir_interpret(graph, args->sizes, (const double *const *)in, out, NULL, &call->diag);
+      ir_interpret(graph, sizes, (const double *const *)in, out, NULL, &call->diag);
   if (status != BASE_OK) return (fathom_status)status;
   for (uint32_t i = 0; i < graph->results.count; i++)
     api_tensor_write(&outputs[i], out[i]);
@@ -171,7 +180,8 @@ static fathom_status run_body(api_call *call, void *opaque) {
   run_frame *frame = opaque;
   const fathom_executable *executable = frame->executable;
   if (!bind(call, frame) || !check_workspace(call, frame)) return FATHOM_INVALID;
-  if (executable->kind == API_INTERP) return interpret(call, executable, &frame->args);
+  if (executable->kind == API_INTERP)
+    return api_interpret(call, executable, frame->args.tensors, frame->args.sizes);
   if (executable->loaded != NULL) {
     frame->on_device.workspace = frame->workspace;
     frame->on_device.workspace_bytes = frame->needed;

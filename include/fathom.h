@@ -564,6 +564,97 @@ FATHOM_API fathom_status fathom_model_plan(fathom_context *context, const char *
                                            const fathom_model_options *options, int64_t rows,
                                            fathom_text *out);
 
+// A compiled model: its kernels, the plan, and the parameters once they are bound. Shared by any number of
+// sequences and threads.
+typedef struct fathom_model fathom_model;
+
+// Plans and compiles; code comes from the cache where it is there. Each kernel takes the schedules that it
+// was tuned to (fathom_tune knows nothing of models: a kernel is a graph like any other).
+FATHOM_API fathom_status fathom_model_open(fathom_context *context, const char *model,
+                                           const fathom_model_options *options, fathom_model **out);
+FATHOM_API void fathom_model_destroy(fathom_model *model);
+
+typedef struct fathom_model_info {
+  size_t size;
+  const char *name, *target, *arch; // arch: of a GPU; else ""
+  int64_t hidden, heads;
+  uint32_t sublayers, sites; // sites: one more
+  fathom_dtype dtype;        // of the embedding, what sublayers take and give
+  uint32_t outputs;          // FATHOM_OUTPUT_*, together
+  uint32_t param_count, kernel_count, run_count;
+  double compile_us;
+} fathom_model_info;
+
+FATHOM_API fathom_status fathom_model_get_info(const fathom_model *model, fathom_model_info *out);
+// How many tensors a sublayer gives, whose sum is its output: 1 or 2; 0 past the last one.
+FATHOM_API uint32_t fathom_model_addends(const fathom_model *model, uint32_t sublayer);
+// Sources of a site: the first axis of its weights. 0 past the last one.
+FATHOM_API uint32_t fathom_model_sources(const fathom_model *model, uint32_t site);
+// FATHOM_INVALID past the end.
+FATHOM_API fathom_status fathom_model_param(const fathom_model *model, uint32_t index,
+                                            fathom_tensor_info *info);
+
+// Binds parameters, of the device that the model runs on: one by name ("query_12"), or those of all sites
+// ("query": a first axis more, or a slice for each site). They are dense, stay the host's, and are
+// read by every site, so that their values may be changed between sequences. Binding one again replaces
+// it. FATHOM_INVALID while a sequence is under way; nothing is bound then.
+FATHOM_API fathom_status fathom_model_bind(fathom_model *model, const fathom_arg *args,
+                                           uint32_t arg_count);
+
+// ---- sequences ----------------------------------------------------------------------------------
+// Tokens on their way through the depth of a model. Each T tokens (a prompt, a chunk of one, or one token of
+// each sequence that is decoded) take a begin, a site for each sublayer but the last one, and an end:
+//
+//   fathom_sequence_begin(sequence, &embedding, &first, workspace, bytes, NULL);  // first.input = x_0
+//   for (uint32_t i = 1; i < sublayers; i++) {
+//     ... f = sublayer i - 1 of x ...
+//     fathom_sequence_site(sequence, i, &f, 1, &next);                            // next.input = x_i
+//   }
+//   ... f = the last sublayer of x ...
+//   fathom_sequence_end(sequence, &f, 1, &last);                                  // the network's output
+//
+// Tokens never meet, so chunks of any size give the same bits as one. On a GPU all calls launch on the
+// executor's stream and wait for nothing. What a call reads and writes is the host's again when it
+// returns (on a GPU, when its launches are done). A sequence belongs to one thread at a time, its calls
+// allocate nothing but what reporting an error takes, and T may change with every begin.
+typedef struct fathom_sequence fathom_sequence;
+
+FATHOM_API fathom_status fathom_sequence_create(fathom_model *model, fathom_sequence **out);
+FATHOM_API void fathom_sequence_destroy(fathom_sequence *sequence);
+
+// Bytes of workspace for so many tokens. It is the caller's from begin to end, 128-byte aligned, memory of the
+// device that the model runs on.
+FATHOM_API fathom_status fathom_sequence_workspace(const fathom_sequence *sequence, int64_t rows,
+                                                   const fathom_executor *executor, size_t *bytes);
+
+// Where the results of a site go; those that the model has must be there, others be NULL. Tensors have the
+// type's axes in its order, any strides but 1 along D.
+typedef struct fathom_site_outputs {
+  size_t size;
+  const DLTensor *input;   // of the next sublayer, or the network's output: [T, D]
+  const DLTensor *weights; // FATHOM_OUTPUT_WEIGHTS
+  const DLTensor *entropy; // FATHOM_OUTPUT_ENTROPY
+  const DLTensor *mix;     // FATHOM_OUTPUT_MIX
+} fathom_site_outputs;
+
+// The embedding is [T, D]. All parameters have to be bound. The executor is copied; NULL: the library's
+// pool, or the default stream. FATHOM_INVALID, here and below, leaves the sequence as it was.
+FATHOM_API fathom_status fathom_sequence_begin(fathom_sequence *sequence, const DLTensor *embedding,
+                                               const fathom_site_outputs *outputs, void *workspace,
+                                               size_t workspace_bytes,
+                                               const fathom_executor *executor);
+// Site `site`, 1 and up, in order: takes what sublayer site - 1 gave, as many tensors as
+// fathom_model_addends says.
+FATHOM_API fathom_status fathom_sequence_site(fathom_sequence *sequence, uint32_t site,
+                                              const DLTensor *const *addends, uint32_t addend_count,
+                                              const fathom_site_outputs *outputs);
+// The last site, after all others. Then the sequence can begin again.
+FATHOM_API fathom_status fathom_sequence_end(fathom_sequence *sequence,
+                                             const DLTensor *const *addends, uint32_t addend_count,
+                                             const fathom_site_outputs *outputs);
+// Gives up tokens that are under way, so that others can begin.
+FATHOM_API fathom_status fathom_sequence_reset(fathom_sequence *sequence);
+
 // ---- records of tuning --------------------------------------------------------------------------
 
 // What fathom_tune remembers (docs/tuning-cache.md): files in the folder `tuned` of the cache folder,

@@ -64,6 +64,8 @@ const model_description *model_read(base_arena *arena, base_str text, base_str n
                                     base_diag *diag);
 
 uint32_t model_sites(const model_description *model);
+// Sources of a site: the finished blocks and the running sum, or the window's.
+uint32_t model_sources(const model_description *model, uint32_t site);
 // Tensors that a sublayer gives.
 uint32_t model_addends(const model_description *model, uint32_t sublayer);
 

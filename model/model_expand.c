@@ -143,15 +143,6 @@ static bool has_logits(const model_description *model) {
   return model->normaliser == MODEL_SOFTMAX || model->normaliser == MODEL_SIGMOID;
 }
 
-// Sources of a site: the finished blocks and the running sum, or the window's.
-static uint32_t count_sources(const model_description *model, uint32_t site) {
-  uint32_t finished = 0;
-  while (finished < model->block_count && model->starts[finished] < site)
-    finished++;
-  const uint32_t count = finished + 1;
-  return model->window > 0 && model->window < count ? model->window : count;
-}
-
 static ir_axis source_axis(const expander *x, uint32_t count) {
   return ir_build_axis(x->graph, base_str_format(x->arena, "N%u", count), count);
 }
@@ -170,7 +161,7 @@ static void add_params(expander *x, uint32_t site) {
   if (model->null_source == MODEL_NULL_LEARNED)
     params->null = add_param(x, "null", site, type_of(IR_F32, model->heads > 1, &x->h));
   if (model->normaliser == MODEL_STATIC) {
-    const ir_axis n = source_axis(x, count_sources(model, site));
+    const ir_axis n = source_axis(x, model_sources(model, site));
     params->weights = add_param(x, "weights", site, type_of(IR_F32, 1, &n));
   }
   if (model->gate != MODEL_GATE_NONE) params->gate = add_param(x, "gate", site, queries);
@@ -380,7 +371,7 @@ static void expand_depth(expander *x) {
       summing = true;
     }
     base_push(x->arena, &x->bank, newest); // for this site
-    const uint32_t count = count_sources(model, s);
+    const uint32_t count = model_sources(model, s);
     input = write_site(x, s, count, x->bank.data + (x->bank.count - count));
     const bool boundary = block < model->block_count && model->starts[block] == s;
     if (boundary) {

@@ -387,3 +387,11 @@ uint32_t model_sites(const model_description *model) {
 uint32_t model_addends(const model_description *model, uint32_t sublayer) {
   return model->addends[sublayer % model->addend_count];
 }
+
+uint32_t model_sources(const model_description *model, uint32_t site) {
+  uint32_t finished = 0;
+  while (finished < model->block_count && model->starts[finished] < site)
+    finished++;
+  const uint32_t count = finished + 1;
+  return model->window > 0 && model->window < count ? model->window : count;
+}

@@ -62,6 +62,7 @@ typedef struct pass_run {
 typedef struct pass_outline {
   const ir_graph *graph; // of the depth
   const uint32_t *steps; // pass_host_steps of it
+  const bool *fixed;     // pass_fixed_values
   uint32_t step_count;
   BASE_VECTOR(ir_graph *) kernels; // fit for compiling, no two of the same structure
   BASE_VECTOR(pass_run) runs;      // in the order in which they may run one after the other

@@ -192,11 +192,17 @@ static bool is_outside(const piece *p, uint32_t index) {
   return !is_computed(o, index) || o->run_of[index] != p->run;
 }
 
+// The host's memory has strides of its own, so it is not part of a list.
+static bool is_from_host(const piece *p, uint32_t index) {
+  return pass_reads_host(p->o->outline, &p->o->outline->runs.data[p->run], (ir_value){index});
+}
+
 static uint32_t leading_outside(const piece *p, const ir_node *concat) {
   uint32_t count = 0;
   while (count < concat->operand_count) {
     const uint32_t operand = concat->operands[count].index;
-    if (!is_outside(p, operand) || ir_type_has(&node_at(p->o, operand)->type, concat->over[0]))
+    if (!is_outside(p, operand) || is_from_host(p, operand) ||
+        ir_type_has(&node_at(p->o, operand)->type, concat->over[0]))
       break;
     count++;
   }
@@ -442,6 +448,7 @@ const pass_outline *pass_outline_depth(const ir_graph *graph, base_diag *diag) {
                 .kept = base_new_array(arena, bool, graph->nodes.count + 1)};
   o.outline->graph = graph;
   o.outline->steps = o.steps;
+  o.outline->fixed = o.fixed;
   o.view = find_views(&o);
   form_runs(&o);
   find_kept(&o);
@@ -454,6 +461,6 @@ const pass_outline *pass_outline_depth(const ir_graph *graph, base_diag *diag) {
 bool pass_reads_host(const pass_outline *outline, const pass_run *run, ir_value value) {
   const ir_node *node = ir_node_of(outline->graph, value);
   const bool call = pass_is_call(node);
-  return (call || node->op == IR_PARAM) && !run->beside &&
+  return (call || (node->op == IR_PARAM && !outline->fixed[value.index])) && !run->beside &&
          run->step == outline->steps[value.index] + call;
 }
