@@ -541,7 +541,7 @@ typedef enum fathom_phases {
 // Results of each site besides the next sublayer's input.
 enum {
   FATHOM_OUTPUT_WEIGHTS = 1, // of its sources, oldest first: f32[N, T], with heads f32[N, T, H]
-  FATHOM_OUTPUT_ENTROPY = 2, // -sum a log a of them, a null source's among them: f32[T] or [T, H]
+  FATHOM_OUTPUT_ENTROPY = 2, // -sum a log a of these weights: f32[T], or [T, H]
   FATHOM_OUTPUT_MIX = 4,     // before the output norm: [T, D] of the model's dtype
 };
 

@@ -268,29 +268,27 @@ static ir_value gate(const expander *x, const site *s, ir_value h) {
   return binary(x, IR_MUL, name_of(x, "hg", s->index), h, open, row_type(x, IR_F32));
 }
 
-// -sum a log a, where log a_i = z_i - lse. A null source is one more weight: 1 - keep.
+// -sum a log a, where log a_i = z_i - lse: lse - sum a z. With a null source, of logit n, the weights are
+// keep * a, and their log-sum-exp takes in n.
 static void add_entropy(expander *x, const site *s) {
   const ir_type one = scalar_type(x, NULL);
   const base_str name = name_of(x, "entropy", s->index);
   const bool null = x->model->null_source != MODEL_NULL_NONE;
-  ir_value mean = reduce(x, IR_WEIGHTED_SUM, name_of(x, "az", s->index), 2,
-                         (ir_value[]){s->a, s->z}, s->n, one);
+  const ir_value mean = reduce(x, IR_WEIGHTED_SUM, name_of(x, "az", s->index), 2,
+                               (ir_value[]){s->a, s->z}, s->n, one);
   ir_value all = s->lse;
   if (null) {
-    const ir_value zero = null_logit(x, s);
     const ir_axis j = ir_build_axis(x->graph, BASE_STR("J"), IR_DYNAMIC);
     const ir_axis pair = ir_build_axis(x->graph, BASE_STR("P"), 2);
     ir_type both = {.dtype = IR_F32, .rank = one.rank + 1, .axes = {pair}};
     for (uint32_t i = 0; i < one.rank; i++)
       both.axes[i + 1] = one.axes[i];
-    all = build(x, IR_CONCAT, (base_str){0}, 2, (ir_value[]){s->lse, zero}, &j, &pair, both);
+    all = build(x, IR_CONCAT, (base_str){0}, 2, (ir_value[]){s->lse, null_logit(x, s)}, &j, &pair,
+                both);
     all = reduce(x, IR_LOGSUMEXP, (base_str){0}, 1, &all, pair, one);
-    // keep * mean + (1 - keep) * null = null + keep * (mean - null)
-    mean = binary(x, IR_SUB, (base_str){0}, mean, zero, one);
-    mean = binary(x, IR_MUL, (base_str){0}, s->keep, mean, one);
-    mean = binary(x, IR_ADD, (base_str){0}, mean, zero, one);
   }
-  base_push(x->arena, &x->results, binary(x, IR_SUB, name, all, mean, one));
+  const ir_value entropy = binary(x, IR_SUB, null ? (base_str){0} : name, all, mean, one);
+  base_push(x->arena, &x->results, null ? binary(x, IR_MUL, name, entropy, s->keep, one) : entropy);
 }
 
 static void add_weights(expander *x, const site *s) {
