@@ -324,7 +324,7 @@ static void copy_node(piece *p, uint32_t index) {
     operands[count++] = p->params.data[i];
     node.over[0] = list_axis(p, input);
   }
-  if (leading == node.operand_count) { // the list is all of it
+  if (leading > 0 && leading == node.operand_count) { // the list is all of it
     p->map[index] = operands[0];
     return;
   }

@@ -51,12 +51,22 @@ static bool names(const ir_node *node, ir_axis axis) {
 
 // ---- sites --------------------------------------------------------------------------------------
 
+// From which step on the value is there.
+static uint32_t ready_at(const phaser *p, uint32_t index) {
+  return p->steps[index] + pass_is_call(phase_node(p, index));
+}
+
+// Single sources put together, at least one of them from before.
 static bool is_site(const phaser *p, uint32_t index) {
   const ir_node *node = phase_node(p, index);
+  bool any_before = false;
   if (node->op != IR_CONCAT) return false;
-  for (uint32_t i = 0; i < node->operand_count; i++)
-    if (ir_type_has(&ir_node_of(p->old, node->operands[i])->type, node->over[0])) return false;
-  return p->steps[index] > 0 && node->operand_count > 1;
+  for (uint32_t i = 0; i < node->operand_count; i++) {
+    const uint32_t source = node->operands[i].index;
+    if (ir_type_has(&phase_node(p, source)->type, node->over[0])) return false;
+    any_before |= !p->fixed[source] && ready_at(p, source) < p->steps[index];
+  }
+  return any_before && node->operand_count > 1;
 }
 
 bool phase_is_softmax(const ir_node *node, ir_axis n) {
@@ -231,8 +241,7 @@ static uint32_t bank_of(const phaser *p, uint32_t first, uint32_t shared) {
   uint32_t bank = 0;
   while (bank < shared && bank < node->operand_count) {
     const uint32_t source = node->operands[bank].index;
-    const bool call = (ir_op_get(phase_node(p, source)->op)->facts & IR_FACT_OPAQUE) != 0;
-    if (p->steps[source] + call >= p->steps[concat]) break;
+    if (ready_at(p, source) >= p->steps[concat]) break;
     bank++;
   }
   return bank;
@@ -370,8 +379,7 @@ static bool check_steps(const phaser *p, const ir_graph *graph, base_diag *diag)
   for (uint32_t i = 0; i < p->old->nodes.count; i++) {
     if (!p->mapped[i]) continue;
     const uint32_t now = steps[pass_mapped(&p->rewrite, (ir_value){i}).index];
-    const bool call = (ir_op_get(phase_node(p, i)->op)->facts & IR_FACT_OPAQUE) != 0;
-    if (call ? now == p->steps[i] : now <= p->steps[i]) continue;
+    if (pass_is_call(phase_node(p, i)) ? now == p->steps[i] : now <= p->steps[i]) continue;
     base_error_status(diag, BASE_INTERNAL, phase_node(p, i)->loc,
                       "two-phase moved %%%.*s from step %u to step %u",
                       BASE_FMT(phase_node(p, i)->name), p->steps[i], now);
