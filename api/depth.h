@@ -64,8 +64,11 @@ struct fathom_model {
   const api_tensor_type (
       *outputs)[API_OUTPUT_COUNT]; // of each step; rank API_NO_OUTPUT: it has none
   api_tensor_type row;             // [T, D]: the embedding, addends
-  uint32_t max_slots, max_slices;  // of one run
-  _Atomic uint32_t under_way;      // sequences between begin and end
+  // What binding needs to know of the tensors of each step: inputs, those outputs that there are, and the
+  // workspace (of bytes, as f32), which may overlap none of them.
+  const rt_program *host_programs;
+  uint32_t max_slots, max_slices; // of one run
+  _Atomic uint32_t under_way;     // sequences between begin and end
 };
 
 enum { API_UNBOUND = UINT32_MAX, API_NO_OUTPUT = UINT32_MAX };

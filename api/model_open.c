@@ -149,6 +149,54 @@ static void describe_outputs(const api_depth *depth, fathom_model *model) {
   model->outputs = (const api_tensor_type(*)[API_OUTPUT_COUNT])outputs;
 }
 
+// ---- what binding knows of a step ---------------------------------------------------------------
+
+typedef struct host_builder {
+  base_arena *arena;
+  BASE_VECTOR(rt_axis) axes;
+  BASE_VECTOR(rt_slot) slots;
+} host_builder;
+
+static uint32_t host_axis(host_builder *b, const char *name, int64_t size) {
+  for (uint32_t i = 0; i < b->axes.count; i++)
+    if (strcmp(b->axes.data[i].name, name) == 0) return i;
+  base_push(b->arena, &b->axes, (rt_axis){name, size});
+  return b->axes.count - 1;
+}
+
+static void host_slot(host_builder *b, const char *name, rt_role role,
+                      const api_tensor_type *type) {
+  rt_slot slot = {.name = name, .role = role, .dtype = type->dtype, .rank = type->rank};
+  for (uint32_t i = 0; i < type->rank; i++)
+    slot.axes[i] = host_axis(b, type->axes[i], type->sizes[i]);
+  base_push(b->arena, &b->slots, slot);
+}
+
+static void describe_hosts(fathom_model *model) {
+  static const char *const addends[] = {"addends[0]", "addends[1]"};
+  static const char *const outputs[] = {"outputs.input", "outputs.weights", "outputs.entropy",
+                                        "outputs.mix"};
+  const api_tensor_type workspace = {
+      .dtype = RT_F32, .rank = 1, .axes = {"workspace"}, .sizes = {RT_DYNAMIC}};
+  base_arena *arena = &model->arena;
+  rt_program *programs = base_new_array(arena, rt_program, model->depth.step_count);
+  for (uint32_t step = 0; step < model->depth.step_count; step++) {
+    host_builder b = {.arena = arena};
+    const uint32_t count = step > 0 ? model->addends[step - 1] : 1;
+    for (uint32_t i = 0; i < count; i++)
+      host_slot(&b, step > 0 ? addends[i] : "embedding", RT_INPUT, &model->row);
+    for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
+      if (model->outputs[step][i].rank != API_NO_OUTPUT)
+        host_slot(&b, outputs[i], RT_OUTPUT, &model->outputs[step][i]);
+    host_slot(&b, "workspace", RT_OUTPUT, &workspace);
+    programs[step] = (rt_program){.axis_count = b.axes.count,
+                                  .slot_count = b.slots.count,
+                                  .axes = b.axes.data,
+                                  .slots = b.slots.data};
+  }
+  model->host_programs = programs;
+}
+
 static void describe(const api_depth *depth, const fathom_model_options *options,
                      fathom_model *model) {
   const model_description *from = depth->model;
@@ -176,6 +224,7 @@ static void describe(const api_depth *depth, const fathom_model_options *options
   describe_params(depth, model);
   describe_outputs(depth, model);
   make_depth(depth, model);
+  describe_hosts(model);
 }
 
 // ---- compiling ----------------------------------------------------------------------------------

@@ -299,8 +299,7 @@ static bool launch(api_call *call, fathom_sequence *sequence, const rt_depth_run
   const fathom_executable *executable = sequence->model->kernels[run->kernel];
   char *area = sequence->workspace != NULL ? sequence->workspace + sequence->kernel_area : NULL;
   rt_depth_tensors(run, executable->program, memory, sequence->tensors, sequence->slices);
-  if (rt_bind(executable->program, sequence->tensors, sequence->sizes, &call->diag) != BASE_OK)
-    return false;
+  fill_sizes(executable->program, memory->rows, sequence->sizes);
   if (executable->kind == API_INTERP)
     return api_interpret(call, executable, sequence->tensors, sequence->sizes) == FATHOM_OK;
   if (executable->loaded == NULL) {
@@ -319,18 +318,23 @@ static bool launch(api_call *call, fathom_sequence *sequence, const rt_depth_run
   return good;
 }
 
-// What this step writes may not lie where the workspace does; all else rt_bind sees, run by run.
-static bool check_apart(api_call *call, const fathom_sequence *sequence, const rt_tensor *tensors,
-                        uint32_t count, size_t all) {
-  const char *low = sequence->workspace, *high = low + all;
-  for (uint32_t i = 0; i < count; i++) {
-    if (tensors[i].rank == API_NO_OUTPUT || tensors[i].data == NULL || low == NULL) continue;
-    if (tensors[i].data < low || tensors[i].data >= high) continue;
-    base_error(&call->diag, nowhere, "a tensor lies in the workspace");
-    base_hint(&call->diag, "the workspace is the library's from begin to end");
-    return false;
-  }
-  return true;
+// Nothing that the host gives may overlap what is written, the workspace among it. What lies within that was
+// checked when it was planned.
+static bool check_apart(api_call *call, const fathom_sequence *sequence, uint32_t step,
+                        const rt_tensor *inputs, uint32_t input_count, const rt_tensor *outputs) {
+  enum { MOST = MODEL_MAX_ADDENDS + API_OUTPUT_COUNT + 1, MOST_AXES = 16 };
+  const size_t all = sequence->kernel_area + sequence->known_bytes;
+  rt_tensor tensors[MOST];
+  int64_t sizes[MOST_AXES];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < input_count; i++)
+    tensors[count++] = inputs[i];
+  for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
+    if (outputs[i].rank != API_NO_OUTPUT) tensors[count++] = outputs[i];
+  tensors[count] = (rt_tensor){.dtype = RT_F32, .rank = 1, .data = sequence->workspace};
+  tensors[count].shape[0] = (int64_t)(all / sizeof(float));
+  tensors[count].strides[0] = 1;
+  return rt_bind(&sequence->model->host_programs[step], tensors, sizes, &call->diag) == BASE_OK;
 }
 
 static bool take_addends(api_call *call, const step_frame *frame, rt_tensor *inputs,
@@ -409,9 +413,7 @@ static fathom_status step_body(api_call *call, void *opaque) {
       !take_outputs(call, sequence, frame->step, frame->outputs, rows, outputs) ||
       (frame->step == 0 && !begin(call, frame, rows)))
     return FATHOM_INVALID;
-  const size_t all = sequence->kernel_area + sequence->known_bytes;
-  if (!check_apart(call, sequence, inputs, frame->given_count, all) ||
-      !check_apart(call, sequence, outputs, API_OUTPUT_COUNT, all))
+  if (!check_apart(call, sequence, frame->step, inputs, frame->given_count, outputs))
     return FATHOM_INVALID;
   const rt_depth_memory memory = {.params = sequence->model->params,
                                   .inputs = inputs,
