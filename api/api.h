@@ -1,7 +1,7 @@
 // api: libfathom's public face, the only layer that sees all others.
 //
 // Sections: errors, calls, structs with a size, objects, places, graphs, targets, devices, compiling,
-// running, tensors.
+// bundles, running, tensors.
 //
 // A public call that allocates runs its work through api_call_run: a temporary arena, a diagnostic
 // sink and a landing place for out-of-memory, all gone when the call returns. What must live on
@@ -13,6 +13,7 @@
 #include "codegen/target.h"
 #include "fathom.h"
 #include "ir/ir.h"
+#include "runtime/bundle.h"
 #include "runtime/runtime.h"
 
 // ---- errors -------------------------------------------------------------------------------------
@@ -254,6 +255,12 @@ typedef struct api_variant {
   rt_loaded *loaded; // on a device, else NULL
 } api_variant;
 
+// An executable without code yet, in *out at once: whoever asked destroys it when the call fails.
+fathom_executable *api_executable_begin(api_call *call, api_kind kind, base_str graph,
+                                        fathom_executable **out);
+// Once it has its variants.
+void api_executable_complete(fathom_executable *executable);
+
 // The code for so many rows: of the variant tuned for the nearest number, by ratio.
 const rt_program *api_program_for(const fathom_executable *executable, const int64_t *sizes);
 const cg_artefact *api_artefact_for(const fathom_executable *executable, int64_t rows);
@@ -264,6 +271,27 @@ static inline rt_device *api_executable_device(const fathom_executable *executab
 }
 
 enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
+
+// ---- bundles (bundle.c) -------------------------------------------------------------------------
+
+// A graph compiled for one kind of machine, in all its variants. The name tells several graphs of a
+// bundle apart.
+#define API_SECTION_CODE RT_SECTION('c', 'o', 'd', 'e')
+
+// What fathom_compile makes of the graph for cpu or cuda, but that it is not loaded, and so may be
+// for a machine that is not here. Lasts as long as the call. NULL: see the call's diag.
+const fathom_executable *api_compile_portable(api_call *call, const fathom_graph *graph,
+                                              api_request *request);
+// Begins a bundle that says what made it.
+void api_bundle_begin(base_text *out);
+// Adds what api_compile_portable made. False: see the call's diag.
+bool api_bundle_add(api_call *call, base_text *out, const char *name,
+                    const fathom_executable *portable);
+// The code of that name (NULL: of any) that suits this machine best, loaded; for cuda of that
+// architecture, "" for any. *out is set at once: whoever asked destroys it when this fails. False: see
+// the call's diag.
+bool api_bundle_load(api_call *call, const rt_bundle *bundle, const char *name, api_kind kind,
+                     const char *arch, fathom_executable **out);
 
 // ---- running ------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 
 #include "api/api.h"
 #include "api/tuned.h"
+#include "codegen/cuda/arch.h"
 #include "passes/passes.h"
 
 static const base_loc nowhere;
@@ -141,6 +142,37 @@ static void release_code(void *opaque) {
   for (uint32_t i = executable->variant_count; i-- > 0;)
     if (i == 0 || executable->variants[i].artefact != executable->variants[i - 1].artefact)
       release_variant(&executable->variants[i]);
+}
+
+// What binding by name looks through: inputs, then outputs.
+static void collect_names(fathom_executable *executable) {
+  const rt_program *program = executable->program;
+  uint32_t count = 0;
+  while (count < program->slot_count && program->slots[count].role != RT_TEMPORARY)
+    count++;
+  const char **names = base_new_array(&executable->arena, const char *, count);
+  for (uint32_t i = 0; i < count; i++)
+    names[i] = program->slots[i].name;
+  executable->names = names;
+  executable->bound_count = count;
+}
+
+fathom_executable *api_executable_begin(api_call *call, api_kind kind, base_str graph,
+                                        fathom_executable **out) {
+  fathom_executable *executable = *out = api_object_create(call, sizeof *executable);
+  executable->context = call->context;
+  executable->kind = kind;
+  executable->arch = "";
+  base_defer(&executable->arena, release_code, executable); // before there is anything to leak
+  executable->graph_name = base_str_copy(&executable->arena, graph).data;
+  return executable;
+}
+
+void api_executable_complete(fathom_executable *executable) {
+  executable->artefact = executable->variants[0].artefact;
+  executable->loaded = executable->variants[0].loaded;
+  executable->program = executable->artefact->program;
+  collect_names(executable);
 }
 
 // A cache folder that somebody named must be one that can be read, or made: falling back in silence
@@ -292,13 +324,25 @@ static bool make_variants(api_call *call, const cg_target *target, const ir_grap
   if (executable->variant_count == 0 &&
       !add_variant(call, target, fused, options, device, 1, executable))
     return false;
-  executable->artefact = executable->variants[0].artefact;
-  executable->loaded = executable->variants[0].loaded;
-  executable->program = executable->artefact->program;
+  api_executable_complete(executable);
   return true;
 }
 
 // ---- compiling ----------------------------------------------------------------------------------
+
+// For a bundle: no device is needed. Tuned schedules are those of this machine's GPU only where the
+// code is for its like.
+static bool choose_arch(api_call *call, api_request *request, fathom_executable *executable) {
+  const char *unused;
+  cuda_arch arch;
+  if (!api_arch_choose(call, request, &unused)) return false;
+  const rt_device_facts *facts = request->facts;
+  if (facts != NULL && (!cuda_arch_find(request->arch, &arch) ||
+                        arch.capability != 10 * facts->major + facts->minor))
+    request->facts = NULL;
+  executable->arch = base_str_copy(&executable->arena, base_str_from(request->arch)).data;
+  return true;
+}
 
 // False: see the call's diag.
 static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_graph *fused,
@@ -306,33 +350,50 @@ static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_grap
   const cg_target *target = api_codegen(call, request->kind);
   if (target == NULL || !check_cache(call)) return false;
   rt_device *device = NULL;
-  if (api_targets[request->kind].gpu) {
+  if (request->cg.portable) {
+    if (!choose_arch(call, request, executable)) return false;
+  } else if (api_targets[request->kind].gpu) {
     device = open_device(call, request, executable);
     if (device == NULL) return false;
   }
-  base_defer(&executable->arena, release_code, executable); // before there is anything to leak
   const api_tuned *tuned = NULL;
   uint32_t count = api_tuned_find(call, bound, request, &tuned);
   return make_variants(call, target, fused, &request->cg, device, count, tuned, executable);
-}
-
-// What binding by name looks through: inputs, then outputs.
-static void collect_names(fathom_executable *executable) {
-  const rt_program *program = executable->program;
-  uint32_t count = 0;
-  while (count < program->slot_count && program->slots[count].role != RT_TEMPORARY)
-    count++;
-  const char **names = base_new_array(&executable->arena, const char *, count);
-  for (uint32_t i = 0; i < count; i++)
-    names[i] = program->slots[i].name;
-  executable->names = names;
-  executable->bound_count = count;
 }
 
 static double now_us(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static bool make_executable(api_call *call, const fathom_graph *graph, api_request *request,
+                            fathom_executable **out) {
+  double start = now_us();
+  ir_graph *lowered = api_lower(call, graph, request);
+  if (lowered == NULL) return false;
+  fathom_executable *executable = api_executable_begin(call, request->kind, lowered->name, out);
+  if (!api_targets[request->kind].compiles) {
+    executable->graph = api_graph_copy(&executable->arena, lowered);
+    executable->program = describe_graph(&executable->arena, executable->graph);
+    collect_names(executable);
+  } else if (!compile_kernels(call, graph->ir, lowered, request, executable)) {
+    return false;
+  }
+  executable->compile_us = now_us() - start;
+  return true;
+}
+
+static void destroy_portable(void *opaque) {
+  fathom_executable_destroy(*(fathom_executable **)opaque);
+}
+
+const fathom_executable *api_compile_portable(api_call *call, const fathom_graph *graph,
+                                              api_request *request) {
+  fathom_executable **made = base_new(&call->arena, fathom_executable *);
+  base_defer(&call->arena, destroy_portable, made);
+  request->cg.portable = true;
+  return make_executable(call, graph, request, made) ? *made : NULL;
 }
 
 typedef struct compile_frame {
@@ -343,25 +404,11 @@ typedef struct compile_frame {
 
 static fathom_status compile_body(api_call *call, void *opaque) {
   compile_frame *frame = opaque;
-  double start = now_us();
   api_request request;
-  if (!api_request_read(call, frame->options, &request)) return FATHOM_INVALID;
-  ir_graph *lowered = api_lower(call, frame->graph, &request);
-  if (lowered == NULL) return FATHOM_INVALID;
-  fathom_executable *executable = frame->executable = api_object_create(call, sizeof *executable);
-  executable->context = call->context;
-  executable->kind = request.kind;
-  executable->arch = "";
-  executable->graph_name = base_str_copy(&executable->arena, lowered->name).data;
-  if (!api_targets[request.kind].compiles) {
-    executable->graph = api_graph_copy(&executable->arena, lowered);
-    executable->program = describe_graph(&executable->arena, executable->graph);
-  } else if (!compile_kernels(call, frame->graph->ir, lowered, &request, executable)) {
-    return FATHOM_UNSUPPORTED;
-  }
-  collect_names(executable);
-  executable->compile_us = now_us() - start;
-  return FATHOM_OK;
+  return api_request_read(call, frame->options, &request) &&
+                 make_executable(call, frame->graph, &request, &frame->executable)
+             ? FATHOM_OK
+             : FATHOM_INVALID;
 }
 
 fathom_status fathom_compile(fathom_context *context, const fathom_graph *graph,

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "ir/ir.h"
 #include "runtime/device_program.h"
+#include "runtime/host_code.h"
 #include "runtime/runtime.h"
 
 typedef struct cg_options {
@@ -18,6 +19,7 @@ typedef struct cg_options {
   const char *schedule_source; // where that comes from: NULL means "given"
   const char *cache_directory; // "" for none
   bool expect_cached;          // code that is not in the cache is an error
+  bool portable; // for a bundle: code for the host is made, not loaded, and may be another CPU's
 } cg_options;
 
 // What decides how fast a target's code is, besides the code: the machine it is for, and who compiles.
@@ -31,8 +33,9 @@ typedef struct cg_identity {
 typedef struct cg_artefact {
   const rt_program *program;
   const rt_device_program *device; // cuda: what rt_device_load takes; NULL for the cpu
-  const char *schedule;            // complete, of the first kernel
-  const char *schedule_source;     // "default", "given" or "tuned"
+  const rt_host_image *host;   // cpu, where cg_options.portable was set: then `program` has no code
+  const char *schedule;        // complete, of the first kernel
+  const char *schedule_source; // "default", "given" or "tuned"
   bool from_cache;
   void (*release)(struct cg_artefact *artefact);
   void *owner;
@@ -56,7 +59,7 @@ typedef struct cg_target {
   bool (*identify)(base_arena *arena, cg_identity *out);
 } cg_target;
 
-enum { CG_ABI = 3 };
+enum { CG_ABI = 4 };
 
 // The cuda target, and that of the emulator: both make CUDA text.
 const cg_target *cg_cuda_target(void);

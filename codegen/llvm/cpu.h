@@ -15,6 +15,8 @@
 typedef struct cpu_machine {
   LLVMTargetMachineRef target;
   const char *triple, *cpu, *features;
+  const char
+      *needs;     // features that code may use: "avx2,fma", or as LLVM writes them, "+avx2,-sse4a"
   uint32_t width; // f32 lanes of the widest vector worth using
   bool x86;
   bool halves;    // has instructions between f16 and f32
@@ -65,6 +67,12 @@ typedef struct cpu_code cpu_code;
 cpu_code *cpu_code_load(base_str object, base_arena *arena, base_str *why);
 void *cpu_code_symbol(cpu_code *code, const char *name); // NULL when missing
 void cpu_code_release(cpu_code *code);
+
+// ---- portable code (portable.c) ----------------------------------------------------------------
+
+// The object as code that any process on such a machine can run, in `arena`. NULL: see diag.
+rt_host_image *cpu_portable(base_arena *arena, base_str object, const cpu_plan *plan,
+                            const cpu_machine *machine, base_diag *diag);
 
 // ---- report (report.c) --------------------------------------------------------------------------
 

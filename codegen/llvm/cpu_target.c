@@ -67,6 +67,22 @@ static bool obtain_code(base_arena *arena, const cpu_plan *plan, const cpu_machi
   return true;
 }
 
+// The object as bytes: nothing is loaded.
+static bool obtain_portable(base_arena *arena, const cpu_plan *plan, const cpu_machine *machine,
+                            const cg_options *options, cg_owned *artefact, base_diag *diag) {
+  base_str object;
+  const cg_cache_entry entry = cpu_cache_entry(arena, options->cache_directory, plan, machine);
+  artefact->base.from_cache = cg_cache_load(arena, &entry, &object);
+  if (!artefact->base.from_cache) {
+    if (options->expect_cached) cg_cache_missing(arena, &entry, diag);
+    if (options->expect_cached || !compile_object(arena, plan, machine, &object, diag))
+      return false;
+    cg_cache_store(arena, &entry, object);
+  }
+  artefact->base.host = cpu_portable(&artefact->arena, object, plan, machine, diag);
+  return artefact->base.host != NULL;
+}
+
 static bool can_run(const cpu_machine *machine, base_diag *diag) {
   if (machine->runs_here) return true;
   base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0}, "code for %s cannot run on this machine",
@@ -78,7 +94,8 @@ static bool can_run(const cpu_machine *machine, base_diag *diag) {
 static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_options *options,
                             base_diag *diag) {
   cpu_machine machine;
-  if (!cpu_machine_open(arena, options->cpu, &machine, diag) || !can_run(&machine, diag))
+  if (!cpu_machine_open(arena, options->cpu, &machine, diag) ||
+      (!options->portable && !can_run(&machine, diag)))
     return NULL;
   cpu_plan *plan = cpu_plan_create(arena, graph, options, &machine, diag);
   if (!plan) return NULL;
@@ -88,7 +105,8 @@ static cg_artefact *compile(base_arena *arena, const ir_graph *graph, const cg_o
   cg_owned *artefact = cg_artefact_begin(arena, kernels[0], plan->schedule_source, diag);
   if (!artefact) return NULL;
   artefact->base.program = cg_program_create(&artefact->arena, graph, kernels, plan->kernel_count);
-  bool made = obtain_code(arena, plan, &machine, options, artefact, diag);
+  bool made = (options->portable ? obtain_portable : obtain_code)(arena, plan, &machine, options,
+                                                                  artefact, diag);
   return made ? cg_artefact_finish(artefact) : NULL;
 }
 

@@ -17,20 +17,24 @@ static const char *kept(base_arena *arena, char *message) {
   return message;
 }
 
-static const struct {
+typedef struct named_cpu {
   const char *name;
   uint32_t width;
-} cpus[] = {
-#define CPU(name, width) {name, width},
+  const char *needs;
+} named_cpu;
+
+static const named_cpu cpus[] = {
+#define CPU(name, width, needs) {name, width, needs},
 #include "codegen/llvm/cpus.def"
 #undef CPU
 };
 enum { CPU_COUNT = sizeof cpus / sizeof cpus[0] };
 
-static uint32_t named_width(const char *cpu) {
+// NULL: not in the table.
+static const named_cpu *find_named(const char *cpu) {
   for (size_t i = 0; i < CPU_COUNT; i++)
-    if (strcmp(cpu, cpus[i].name) == 0) return cpus[i].width;
-  return 0;
+    if (strcmp(cpu, cpus[i].name) == 0) return &cpus[i];
+  return NULL;
 }
 
 static void unknown_cpu(const char *cpu, base_diag *diag) {
@@ -53,19 +57,13 @@ static uint32_t featured_width(const char *features) {
   return strstr(features, "+avx2") ? 8 : 4;
 }
 
-// The baseline levels are the only named CPUs whose needs can be checked here.
-static bool host_runs(const char *cpu) {
-#if defined(__x86_64__)
-  if (strcmp(cpu, "x86-64") == 0) return true;
-  if (strcmp(cpu, "x86-64-v2") == 0) return __builtin_cpu_supports("sse4.2");
-  if (strcmp(cpu, "x86-64-v3") == 0 || strcmp(cpu, "haswell") == 0)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi2");
-  if (strcmp(cpu, "x86-64-v4") == 0 || strcmp(cpu, "skylake-avx512") == 0)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#endif
-  return false;
+static bool host_runs(const char *needs) {
+  for (const char *at = needs; *at; at += strspn(at, ",")) {
+    base_str name = {at, strcspn(at, ",")};
+    at += name.length;
+    if (rt_cpu_feature_find(name) != RT_CPU_PRESENT) return false;
+  }
+  return true;
 }
 
 static bool find_target(base_arena *arena, const char *triple, LLVMTargetRef *target,
@@ -88,10 +86,12 @@ bool cpu_machine_open(base_arena *arena, const char *cpu, cpu_machine *machine, 
   machine->x86 = strncmp(machine->triple, "x86_64", 6) == 0;
   machine->cpu = host ? kept(arena, LLVMGetHostCPUName()) : cpu;
   machine->features = host ? kept(arena, LLVMGetHostCPUFeatures()) : "";
-  machine->width = host ? featured_width(machine->features) : named_width(cpu);
+  const named_cpu *named = host ? NULL : find_named(cpu);
+  machine->needs = host ? machine->features : named ? named->needs : "";
+  machine->width = host ? featured_width(machine->features) : named ? named->width : 0;
   machine->halves =
       !machine->x86 || (host ? strstr(machine->features, "+f16c") != NULL : machine->width > 4);
-  machine->runs_here = host || host_runs(cpu);
+  machine->runs_here = host || (named && host_runs(named->needs));
   if (machine->width == 0 && machine->x86) {
     unknown_cpu(cpu, diag);
     return false;
