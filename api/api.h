@@ -112,10 +112,11 @@ struct fathom_context {
   const char *cache_directory; // "" when the cache is off
   bool cache_named;            // by the host or $FATHOM_CACHE: then it has to be usable
   uint32_t threads;
-  void *lock;    // pthread_mutex_t, guards `pool`, `devices` and `records`
+  void *lock;    // pthread_mutex_t, guards `pool`, `devices`, `records` and `cpu`
   rt_pool *pool; // made when first asked for
   struct api_device *devices;
   struct api_records *records; // of tuning, when they were first needed (tuned.c)
+  rt_cpu cpu;                  // read when it is first needed (bundle.c)
 };
 
 void api_records_close(fathom_context *context);
@@ -287,7 +288,7 @@ void api_bundle_begin(base_text *out);
 // Adds what api_compile_portable made. False: see the call's diag.
 bool api_bundle_add(api_call *call, base_text *out, const char *name,
                     const fathom_executable *portable);
-// The code of that name (NULL: of any) that suits this machine best, loaded; for cuda of that
+// The code of that name (NULL: of the only graph) that suits this machine best, loaded; for cuda of that
 // architecture, "" for any. *out is set at once: whoever asked destroys it when this fails. False: see
 // the call's diag.
 bool api_bundle_load(api_call *call, const rt_bundle *bundle, const char *name, api_kind kind,

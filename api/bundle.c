@@ -1,5 +1,6 @@
 // bundle: compiled graphs to bytes, and from there to executables, on a machine that may have neither
 // LLVM nor NVRTC (docs/bundles.md).
+#include <pthread.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -108,16 +109,34 @@ typedef struct candidate {
 typedef struct search {
   api_call *call;
   const rt_bundle *bundle;
-  const char *name, *arch;
+  const char *wanted; // the caller's name, or NULL
+  base_str name;
+  const char *arch;
   api_kind kind;
   BASE_VECTOR(candidate) found;
 } search;
+
+// Without a name, that of the only graph.
+static bool choose_name(search *s) {
+  for (uint32_t i = 0; i < s->bundle->section_count && s->wanted == NULL; i++) {
+    const rt_section *section = &s->bundle->sections[i];
+    if (section->kind != API_SECTION_CODE) continue;
+    if (s->name.data == NULL) s->name = section->name;
+    if (base_str_equal(s->name, section->name)) continue;
+    base_error(&s->call->diag, nowhere,
+               "the bundle holds several graphs, '%.*s' and '%.*s' among them", BASE_FMT(s->name),
+               BASE_FMT(section->name));
+    base_hint(&s->call->diag, "name one of them");
+    return false;
+  }
+  return true;
+}
 
 static bool read_candidates(search *s) {
   for (uint32_t i = 0; i < s->bundle->section_count; i++) {
     const rt_section *section = &s->bundle->sections[i];
     if (section->kind != API_SECTION_CODE) continue;
-    if (s->name != NULL && !base_str_equal(section->name, base_str_from(s->name))) continue;
+    if (!base_str_equal(section->name, s->name)) continue;
     candidate c = {.archive = {.arena = &s->call->arena, .in = section->contents}};
     archive_head(&c.archive, &c.head);
     if (c.archive.fault != NULL) {
@@ -141,8 +160,8 @@ static bool refuse(search *s, const char *found) {
     base_text_printf(&list, "%s%s:%s", i > 0 ? ", " : "", h->target, h->machine);
   }
   base_error_status(&s->call->diag, BASE_UNSUPPORTED, nowhere,
-                    "the bundle has no code%s%s for %s: it has %s", s->name != NULL ? " of " : "",
-                    s->name != NULL ? s->name : "", found, list.length > 0 ? list.data : "none");
+                    "the bundle has no code of '%.*s' for %s: it has %s", BASE_FMT(s->name), found,
+                    list.length > 0 ? list.data : "none");
   base_hint(&s->call->diag, "compile it again with --target for this machine, too");
   return false;
 }
@@ -154,15 +173,24 @@ static uint32_t count_features(const char *features) {
   return count;
 }
 
+static rt_cpu host_cpu(fathom_context *context) {
+  pthread_mutex_lock(context->lock);
+  if (!context->cpu.known) context->cpu = rt_cpu_read();
+  rt_cpu cpu = context->cpu;
+  pthread_mutex_unlock(context->lock);
+  return cpu;
+}
+
 // Of those that this processor runs the one that uses most of it; none: *why says what the last one
 // lacks.
 static candidate *choose_host(search *s, base_diag *why) {
+  const rt_cpu cpu = host_cpu(s->call->context);
   candidate *best = NULL;
   for (uint32_t i = 0; i < s->found.count; i++) {
     candidate *c = &s->found.data[i];
     rt_host_image image = {
         .abi = c->head.abi, .cpu = c->head.machine, .features = c->head.features};
-    if (!is_for(s, c) || rt_host_check(&image, why) != BASE_OK) continue;
+    if (!is_for(s, c) || rt_host_check(&image, &cpu, why) != BASE_OK) continue;
     if (best == NULL || count_features(c->head.features) > count_features(best->head.features))
       best = c;
   }
@@ -205,6 +233,7 @@ typedef struct loader {
   api_call *call;
   const rt_bundle *bundle;
   rt_archive archive;
+  const head *head;
   rt_device *device; // NULL for the cpu
   bool drop_cubins;  // the device takes the PTX only
   fathom_executable *executable;
@@ -227,7 +256,10 @@ static bool read_host(loader *l, cg_owned *owned) {
   rt_host_code *code = base_new(arena, rt_host_code);
   rt_archive_program(&l->archive, program);
   rt_archive_host_image(&l->archive, image, program);
-  if (!is_sound(l) || rt_host_check(image, &l->call->diag) != BASE_OK) return false;
+  if (!is_sound(l)) return false;
+  image->abi = base_str_copy(arena, base_str_from(l->head->abi)).data;
+  image->cpu = base_str_copy(arena, base_str_from(l->head->machine)).data;
+  image->features = base_str_copy(arena, base_str_from(l->head->features)).data;
   base_defer(arena, release_code, code);
   owned->base.program = program;
   owned->base.host = image;
@@ -316,6 +348,7 @@ static bool load_candidate(search *s, candidate *c, rt_device *device, uint32_t 
   loader l = {.call = s->call,
               .bundle = s->bundle,
               .archive = c->archive,
+              .head = &c->head,
               .device = device,
               .drop_cubins = drop_cubins,
               .executable = executable};
@@ -350,8 +383,9 @@ static bool load_device(search *s, fathom_executable **out) {
 
 bool api_bundle_load(api_call *call, const rt_bundle *bundle, const char *name, api_kind kind,
                      const char *arch, fathom_executable **out) {
-  search s = {.call = call, .bundle = bundle, .name = name, .arch = arch, .kind = kind};
-  if (!read_candidates(&s)) return false;
+  search s = {.call = call, .bundle = bundle, .wanted = name, .arch = arch, .kind = kind};
+  if (name != NULL) s.name = base_str_from(name);
+  if (!choose_name(&s) || !read_candidates(&s)) return false;
   if (kind == API_CPU) return load_host(&s, out);
   if (kind == API_CUDA) return load_device(&s, out);
   base_error_status(&call->diag, BASE_UNSUPPORTED, nowhere,

@@ -433,6 +433,59 @@ void fathom_executable_destroy(fathom_executable *executable) {
   api_object_destroy(executable);
 }
 
+// ---- what was compiled --------------------------------------------------------------------------
+
+static uint32_t count_role(const fathom_executable *executable, rt_role role) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < executable->bound_count; i++)
+    count += executable->program->slots[i].role == role;
+  return count;
+}
+
+uint32_t fathom_executable_param_count(const fathom_executable *executable) {
+  return executable != NULL ? count_role(executable, RT_INPUT) : 0;
+}
+
+uint32_t fathom_executable_result_count(const fathom_executable *executable) {
+  return executable != NULL ? count_role(executable, RT_OUTPUT) : 0;
+}
+
+static fathom_status describe_slot(const fathom_executable *executable, rt_role role,
+                                   uint32_t index, fathom_tensor_info *out) {
+  const uint32_t count = count_role(executable, role);
+  const rt_program *program = executable->program;
+  if (index >= count)
+    return api_fail(FATHOM_INVALID, "no %s %u: graph @%s has %u",
+                    role == RT_INPUT ? "parameter" : "result", index, executable->graph_name,
+                    count);
+  const rt_slot *slot =
+      &program->slots[role == RT_INPUT ? index : executable->bound_count - count + index];
+  fathom_tensor_info info = {
+      .name = slot->name, .dtype = (fathom_dtype)slot->dtype, .rank = slot->rank};
+  for (uint32_t i = 0; i < slot->rank; i++) {
+    info.axes[i] = program->axes[slot->axes[i]].name;
+    info.sizes[i] = program->axes[slot->axes[i]].size;
+    info.layout[i] = i;
+  }
+  return API_STRUCT_OUT(out, info, fathom_tensor_info);
+}
+
+fathom_status fathom_executable_param(const fathom_executable *executable, uint32_t index,
+                                      fathom_tensor_info *info) {
+  api_error_clear();
+  API_REQUIRE(executable);
+  API_REQUIRE(info);
+  return describe_slot(executable, RT_INPUT, index, info);
+}
+
+fathom_status fathom_executable_result(const fathom_executable *executable, uint32_t index,
+                                       fathom_tensor_info *info) {
+  api_error_clear();
+  API_REQUIRE(executable);
+  API_REQUIRE(info);
+  return describe_slot(executable, RT_OUTPUT, index, info);
+}
+
 fathom_status fathom_executable_get_info(const fathom_executable *executable,
                                          fathom_executable_info *out) {
   api_error_clear();

@@ -173,8 +173,7 @@ typedef struct fathom_compile_options {
   const char *target;
   const char
       *cpu; // -mcpu name, for the cpu target; NULL or "host": this machine. Any CPU's code can
-            // be emitted; only the baselines this machine has (x86-64, -v2, -v3, -v4) can be
-            // run.
+            // be emitted; only that of CPUs with no features that this machine lacks can be run.
   const char *schedule; // key=value,... over the default (docs/schedule.md); NULL: the default
   int verify_each;
   int reserved; // not read: the first version had padding here
@@ -239,6 +238,34 @@ typedef void fathom_explain_report(void *user, const fathom_choice *choice);
 FATHOM_API fathom_status fathom_explain(fathom_context *context, const fathom_graph *graph,
                                         const fathom_compile_options *options, int64_t rows,
                                         fathom_explain_report *report, void *user);
+
+// Parameters and results of what was compiled, in the graph's order. Their layout is the order of
+// the type's axes, which compiled code does not depend on. FATHOM_INVALID past the end.
+FATHOM_API uint32_t fathom_executable_param_count(const fathom_executable *executable);
+FATHOM_API uint32_t fathom_executable_result_count(const fathom_executable *executable);
+FATHOM_API fathom_status fathom_executable_param(const fathom_executable *executable,
+                                                 uint32_t index, fathom_tensor_info *info);
+FATHOM_API fathom_status fathom_executable_result(const fathom_executable *executable,
+                                                  uint32_t index, fathom_tensor_info *info);
+
+// ---- compiled ahead -----------------------------------------------------------------------------
+
+// Compiles the graph for each of `count` targets, "cpu" or "cuda:sm_90a", under all schedules that
+// are known for it, and writes the code to one piece of bytes, a bundle (docs/bundles.md). Nothing
+// is loaded: neither a GPU nor the CPU that `options->cpu` names need be there. `options` may be
+// NULL; its target is not read, and what other targets have no use for is for those that do.
+FATHOM_API fathom_status fathom_executable_save(fathom_context *context, const fathom_graph *graph,
+                                                const char *const *targets, uint32_t count,
+                                                const fathom_compile_options *options,
+                                                fathom_text *out);
+
+// What fathom_compile would give, from a bundle, with neither LLVM nor NVRTC: the code for `target`
+// (NULL: "cpu") that suits this machine best; FATHOM_UNSUPPORTED tells what there is when none does.
+// A bundle that is damaged anywhere is FATHOM_INVALID. It holds machine code: load only what you
+// would run as a program. The bytes are not needed afterwards.
+FATHOM_API fathom_status fathom_executable_load(fathom_context *context, const void *bytes,
+                                                size_t length, const char *target,
+                                                fathom_executable **out);
 
 // ---- running ------------------------------------------------------------------------------------
 

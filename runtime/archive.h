@@ -34,6 +34,7 @@ void rt_archive_require(rt_archive *a, bool holds, const char *fault);
 
 // A program but for its code; what refers to something is checked to be within it (archive_program.c).
 void rt_archive_program(rt_archive *a, rt_program *program);
+// Code and entries only: what it is for goes before it.
 void rt_archive_host_image(rt_archive *a, rt_host_image *image, const rt_program *program);
 // With its program.
 void rt_archive_device_program(rt_archive *a, rt_device_program *device);

@@ -113,9 +113,6 @@ void rt_archive_program(rt_archive *a, rt_program *program) {
 // ---- code for the host --------------------------------------------------------------------------
 
 void rt_archive_host_image(rt_archive *a, rt_host_image *image, const rt_program *program) {
-  needed_text(a, &image->abi);
-  needed_text(a, &image->cpu);
-  needed_text(a, &image->features);
   rt_archive_bytes(a, &image->code);
   rt_host_entry *entries =
       rt_archive_array(a, image->entries, &image->entry_count, sizeof *entries);

@@ -19,7 +19,7 @@ static base_status refuse(const rt_host_image *image, const char *what, const ba
   return BASE_UNSUPPORTED;
 }
 
-base_status rt_host_check(const rt_host_image *image, base_diag *diag) {
+base_status rt_host_check(const rt_host_image *image, const rt_cpu *cpu, base_diag *diag) {
   if (strcmp(image->abi, RT_HOST_ABI) != 0 || image->abi[0] == 0) {
     base_error_status(diag, BASE_UNSUPPORTED, nowhere, "the code is for %s, and this process %s%s",
                       image->abi, RT_HOST_ABI[0] ? "is " : "can load none", RT_HOST_ABI);
@@ -30,7 +30,7 @@ base_status rt_host_check(const rt_host_image *image, base_diag *diag) {
   for (const char *at = image->features; *at; at += strspn(at, ",")) {
     base_str name = {at, strcspn(at, ",")};
     at += name.length;
-    const rt_cpu_feature found = rt_cpu_feature_find(name);
+    const rt_cpu_feature found = rt_cpu_find(cpu, name);
     base_text *list = found == RT_CPU_ABSENT ? &absent : found == RT_CPU_UNKNOWN ? &unknown : NULL;
     if (list != NULL) base_text_printf(list, "%s%.*s", list->length ? ", " : "", BASE_FMT(name));
   }

@@ -3,11 +3,15 @@
 //
 // The code lies anywhere: it reaches its constants relative to itself and calls nothing. So loading
 // is a copy. It is written and executed at different times only: pages are never both.
+//
+// Sections: images, features of processors, checking and loading.
 #ifndef FATHOM_RUNTIME_HOST_CODE_H
 #define FATHOM_RUNTIME_HOST_CODE_H
 
 #include "base/base.h"
 #include "runtime/runtime.h"
+
+// ---- images -------------------------------------------------------------------------------------
 
 #define RT_NO_ENTRY UINT64_MAX
 
@@ -32,8 +36,32 @@ typedef struct rt_host_image {
 #define RT_HOST_ABI ""
 #endif
 
+// ---- features of processors (cpu_features.c) ----------------------------------------------------
+
+// What a processor and its system say of themselves: registers of the cpuid instruction.
+typedef struct rt_cpu {
+  bool known; // not zeroed
+  uint32_t leaves[8][4];
+  uint32_t saved_state;
+} rt_cpu;
+
+// Takes a tenth of a millisecond in a virtual machine, where each question goes to its host.
+rt_cpu rt_cpu_read(void);
+
+typedef enum rt_cpu_feature {
+  RT_CPU_UNKNOWN, // not in cpu_features.def
+  RT_CPU_INERT,   // every processor of this kind has it, or compilers use it only when told to
+  RT_CPU_ABSENT,
+  RT_CPU_PRESENT,
+} rt_cpu_feature;
+
+// By LLVM's name of it.
+rt_cpu_feature rt_cpu_find(const rt_cpu *cpu, base_str name);
+
+// ---- checking and loading -----------------------------------------------------------------------
+
 // Can this processor, and this system, run it? If not, UNSUPPORTED names what is missing.
-base_status rt_host_check(const rt_host_image *image, base_diag *diag);
+base_status rt_host_check(const rt_host_image *image, const rt_cpu *cpu, base_diag *diag);
 
 typedef struct rt_host_code {
   void *address;
@@ -44,17 +72,5 @@ typedef struct rt_host_code {
 base_status rt_host_code_map(const rt_host_image *image, rt_kernel *kernels, rt_host_code *out,
                              base_diag *diag);
 void rt_host_code_unmap(rt_host_code *code); // zeroed: does nothing
-
-// ---- features of processors (cpu_features.c) ----------------------------------------------------
-
-typedef enum rt_cpu_feature {
-  RT_CPU_UNKNOWN, // not in cpu_features.def
-  RT_CPU_INERT,   // every processor of this kind has it, or compilers use it only when told to
-  RT_CPU_ABSENT,
-  RT_CPU_PRESENT,
-} rt_cpu_feature;
-
-// By LLVM's name of it.
-rt_cpu_feature rt_cpu_feature_find(base_str name);
 
 #endif

@@ -58,10 +58,11 @@ static uint32_t featured_width(const char *features) {
 }
 
 static bool host_runs(const char *needs) {
+  const rt_cpu cpu = rt_cpu_read();
   for (const char *at = needs; *at; at += strspn(at, ",")) {
     base_str name = {at, strcspn(at, ",")};
     at += name.length;
-    if (rt_cpu_feature_find(name) != RT_CPU_PRESENT) return false;
+    if (rt_cpu_find(&cpu, name) != RT_CPU_PRESENT) return false;
   }
   return true;
 }

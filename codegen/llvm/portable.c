@@ -174,12 +174,13 @@ static bool find_entry(linker *l, const char *name, uint64_t *entry) {
 // What a processor must have to run it. Features that nothing is generated for are left out.
 static const char *needed_features(base_arena *arena, const cpu_machine *machine) {
   base_text text = {.arena = arena};
+  const rt_cpu unknown = {0}; // of no interest: which features are inert
   for (const char *at = machine->needs; *at; at += strspn(at, ",")) {
     base_str name = {at, strcspn(at, ",")};
     at += name.length;
     if (name.data[0] == '-') continue;
     if (name.data[0] == '+') name = (base_str){name.data + 1, name.length - 1};
-    if (rt_cpu_feature_find(name) != RT_CPU_INERT)
+    if (rt_cpu_find(&unknown, name) != RT_CPU_INERT)
       base_text_printf(&text, "%s%.*s", text.length ? "," : "", BASE_FMT(name));
   }
   return text.length ? text.data : "";
