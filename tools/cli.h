@@ -1,7 +1,7 @@
 // tools: the fathom program. It sees fathom.h and the C library, nothing else of the tree, so it is
 // also the proof that the public header is enough.
 //
-// Sections: commands, options, messages, memory, sessions, explaining, result files, JSON, tensors.
+// Sections: commands, options, messages, memory, sessions, bundles, explaining, result files, JSON, tensors.
 //
 // One process runs one command. So what is allocated here lives until exit, running out of memory
 // ends the process, and every function that fails has already said why on stderr and returns the
@@ -77,6 +77,11 @@ typedef struct cli_pairs {
   uint32_t count;
 } cli_pairs;
 
+typedef struct cli_texts {
+  const char **data;
+  uint32_t count;
+} cli_texts;
+
 enum { CLI_EMPTY = -1 }; // a --size of 0
 
 // All options of all commands. Zero means "not given" throughout, which is also how fathom.h spells
@@ -86,6 +91,7 @@ typedef struct cli_options {
   const char *file; // the command's operand: FILE, of which "-" is standard input; or GRAPH
   const char *graph, *target, *cpu, *schedule, *output, *emit, *passes, *cache, *strategy, *report,
       *records, *before, *suite, *outputs, *phases;
+  cli_texts targets; // of compile, which takes several; `target` is the last of them
   cli_pairs set, in, out;
   int64_t threads, seeds, size, misalign, trials, seed;
   double seconds, budget;
@@ -143,12 +149,22 @@ int cli_phases(const cli_options *options, fathom_phases *phases);
 int cli_cache_state(const cli_options *options, fathom_cache *out);
 const char *cli_cache_name(fathom_cache cache);
 
-// Parameters (or results) of a graph, all at once.
+// Parameters (or results) of a graph, or of what was compiled, all at once.
 fathom_tensor_info *cli_params(const fathom_graph *graph, uint32_t *count);
 fathom_tensor_info *cli_results(const fathom_graph *graph, uint32_t *count);
+fathom_tensor_info *cli_executable_params(const fathom_executable *executable, uint32_t *count);
+fathom_tensor_info *cli_executable_results(const fathom_executable *executable, uint32_t *count);
 const char *cli_dtype_name(fathom_dtype dtype);
 // A type as the IR writes it: bf16[B=8, T, D=7168] layout(T, B, D).
 char *cli_type_text(const fathom_tensor_info *info);
+
+// ---- bundles ------------------------------------------------------------------------------------
+
+// Is FILE compiled code (X.fathom) rather than graph IR?
+bool cli_is_bundle(const char *path);
+// Opens a session without a graph, and what options->file holds for the target.
+int cli_bundle_open(const cli_options *options, cli_session *session,
+                    fathom_executable **executable);
 
 // ---- explaining ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 typedef enum option_kind {
   FLAG,    // bool
   TEXT,    // const char *
+  TARGETS, // the same, and repeatable: all of them go to `targets`
   DATE,    // the same: 2026-11-30, or with a time of the day, T20:00:00Z
   COUNT,   // int64_t >= minimum
   EXTENT,  // the same, and a 0 that is given becomes CLI_EMPTY
@@ -48,7 +49,12 @@ static const option table[] = {
     {"--graph", "NAME", CLI_OPT, TEXT, AT(graph), 0, 0, "only this graph (default: all of FILE)"},
     {"--set", "AXIS=INT", FILES, SIZES, AT(set), 0, 0,
      "fix the size of a symbolic axis; repeatable"},
-    {"--target", "TARGET", CODE, TEXT, AT(target), 0, 0,
+    {"--target", "TARGET", CLI_COMPILE, TARGETS, AT(target), 0, 0,
+     "what to compile for (default: cpu): cpu; interp, the slow\n"
+     "reference; cuda[:ARCH], an NVIDIA GPU; cuda-emu[:ARCH], its\n"
+     "code on the CPU. ARCH as in cuda:sm_90a (default: that of the\n"
+     "GPU, else sm_90). Repeatable for a bundle"},
+    {"--target", "TARGET", CODE & ~CLI_COMPILE, TEXT, AT(target), 0, 0,
      "where kernels run (default: cpu): cpu; interp, the slow\n"
      "reference; cuda[:ARCH], an NVIDIA GPU; cuda-emu[:ARCH], its\n"
      "code on the CPU, checked as it runs. ARCH as in cuda:sm_90a\n"
@@ -64,7 +70,9 @@ static const option table[] = {
      "report (default): schedule and costs of each kernel;\n"
      "graph: the IR after the passes; kernel: the kernel IR;\n"
      "llvm, asm, obj: code for the cpu target;\n"
-     "cuda, ptx, cubin: code for a GPU target"},
+     "cuda, ptx, cubin: code for a GPU target;\n"
+     "bundle (default where -o ends in .fathom): code for all\n"
+     "targets in one file, for `fathom run`"},
     {"--passes", "A,B,...", CLI_OPT, TEXT, AT(passes), 0, 0,
      "the passes to run, in order; '' only verifies\n(default: the target's pipeline)"},
     {"--print-after-all", NULL, CLI_OPT, FLAG, AT(print_after_all), 0, 0,
@@ -282,6 +290,10 @@ static int set_value(const cli_command *command, const option *row, char *value,
   case TEXT:
     *(const char **)member = value;
     return CLI_SUCCESS;
+  case TARGETS:
+    *(const char **)member = value;
+    options->targets.data[options->targets.count++] = value;
+    return CLI_SUCCESS;
   case DATE:
     *(const char **)member = value;
     return is_date(value) ? CLI_SUCCESS
@@ -348,6 +360,7 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *op
   for (cli_pairs **pairs = (cli_pairs *[]){&options->set, &options->in, &options->out, NULL};
        *pairs; pairs++)
     (*pairs)->data = cli_alloc((size_t)argc, sizeof(cli_pair));
+  options->targets.data = cli_alloc((size_t)argc, sizeof *options->targets.data);
   bool only_files = false;
   for (int i = 0; i < argc; i++) {
     if (!only_files && strcmp(argv[i], "--") == 0) {

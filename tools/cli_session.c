@@ -64,6 +64,29 @@ fathom_tensor_info *cli_results(const fathom_graph *graph, uint32_t *count) {
   return get_infos(graph, *count, fathom_graph_result);
 }
 
+// The same of an executable; `get` knows which.
+static fathom_tensor_info *get_compiled(const fathom_executable *executable, uint32_t count,
+                                        fathom_status (*get)(const fathom_executable *executable,
+                                                             uint32_t index,
+                                                             fathom_tensor_info *info)) {
+  fathom_tensor_info *infos = cli_alloc(count, sizeof *infos);
+  for (uint32_t i = 0; i < count; i++) {
+    infos[i].size = sizeof *infos;
+    if (get(executable, i, &infos[i]) != FATHOM_OK) exit(cli_library_failed());
+  }
+  return infos;
+}
+
+fathom_tensor_info *cli_executable_params(const fathom_executable *executable, uint32_t *count) {
+  *count = fathom_executable_param_count(executable);
+  return get_compiled(executable, *count, fathom_executable_param);
+}
+
+fathom_tensor_info *cli_executable_results(const fathom_executable *executable, uint32_t *count) {
+  *count = fathom_executable_result_count(executable);
+  return get_compiled(executable, *count, fathom_executable_result);
+}
+
 const char *cli_dtype_name(fathom_dtype dtype) {
   static const char *const names[] = {
       [FATHOM_F32] = "f32", [FATHOM_BF16] = "bf16", [FATHOM_F16] = "f16"};
@@ -92,9 +115,10 @@ char *cli_type_text(const fathom_tensor_info *info) {
 // ---- reading FILE -------------------------------------------------------------------------------
 
 // IR text is small; a limit keeps a device or a data file given by mistake from filling the memory.
-enum { MAX_TEXT = 64 << 20, FIRST_READ = 64 << 10 };
+enum { MAX_TEXT = 64 << 20, MAX_BUNDLE = 1 << 30, FIRST_READ = 64 << 10 };
 
-static int read_stream(FILE *file, const char *name, fathom_text *text) {
+static int read_stream(FILE *file, const char *name, size_t limit, const char *expected,
+                       fathom_text *text) {
   size_t capacity = FIRST_READ;
   for (text->length = 0;; capacity *= 2) {
     char *larger = realloc(text->data, capacity);
@@ -103,16 +127,15 @@ static int read_stream(FILE *file, const char *name, fathom_text *text) {
     text->length += fread(text->data + text->length, 1, capacity - text->length, file);
     if (ferror(file)) return cli_fail("%s cannot be read: %s", name, strerror(errno));
     if (text->length < capacity) return CLI_SUCCESS;
-    if (text->length >= MAX_TEXT)
-      return cli_fail("%s is longer than %d MiB; a file of graph IR was expected", name,
-                      MAX_TEXT >> 20);
+    if (text->length >= limit)
+      return cli_fail("%s is longer than %zu MiB; %s was expected", name, limit >> 20, expected);
   }
 }
 
 static int parse_stream(fathom_context *context, FILE *file, const char *name,
                         fathom_module **module) {
   fathom_text text = {0};
-  int status = read_stream(file, name, &text);
+  int status = read_stream(file, name, MAX_TEXT, "a file of graph IR", &text);
   if (status == CLI_SUCCESS &&
       fathom_parse(context, text.data, text.length, name, module) != FATHOM_OK)
     status = cli_library_failed();
@@ -210,6 +233,51 @@ int cli_session_open(const cli_options *options, enum cli_scope scope, cli_sessi
 void cli_session_close(cli_session *session) {
   fathom_module_destroy(session->module);
   fathom_context_destroy(session->context);
+}
+
+// ---- bundles ------------------------------------------------------------------------------------
+
+bool cli_is_bundle(const char *path) {
+  static const char ending[] = ".fathom";
+  size_t length = path != NULL ? strlen(path) : 0;
+  return length >= sizeof ending - 1 && strcmp(path + length - (sizeof ending - 1), ending) == 0;
+}
+
+// What was decided when it was compiled.
+static int check_fixed(const cli_options *options) {
+  const char *given = options->graph       ? "--graph"
+                      : options->set.count ? "--set"
+                      : options->schedule  ? "--schedule"
+                      : options->cpu       ? "--mcpu"
+                      : options->sanitize  ? "--sanitize"
+                                           : NULL;
+  if (given == NULL) return check_target(options);
+  return cli_misuse(options->command, "%s is for graphs, and %s is compiled already", given,
+                    options->file);
+}
+
+static int load_bundle(const cli_options *options, FILE *file, fathom_context *context,
+                       fathom_executable **executable) {
+  fathom_text bytes = {0};
+  int status = read_stream(file, options->file, MAX_BUNDLE, "a bundle", &bytes);
+  if (status == CLI_SUCCESS && fathom_executable_load(context, bytes.data, bytes.length,
+                                                      options->target, executable) != FATHOM_OK)
+    status = cli_library_failed();
+  free(bytes.data);
+  return status;
+}
+
+int cli_bundle_open(const cli_options *options, cli_session *session,
+                    fathom_executable **executable) {
+  *session = (cli_session){0};
+  int status = check_fixed(options);
+  if (status == CLI_SUCCESS) status = cli_context_create(options, &session->context);
+  if (status != CLI_SUCCESS) return status;
+  FILE *file = fopen(options->file, "rb");
+  if (!file) return cli_fail("%s cannot be opened: %s", options->file, strerror(errno));
+  status = load_bundle(options, file, session->context, executable);
+  fclose(file);
+  return status;
 }
 
 // ---- values of options --------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 
 #include "cli.h"
 
+static const char bundle[] = "bundle";
+
 // Checked here so that a slip of the pen is wrong usage; whether the target has it is the library's
 // answer.
-static const char *const artefacts[] = {"report", "graph", "kernel", "llvm",  "asm",
-                                        "obj",    "cuda",  "ptx",    "cubin", NULL};
+static const char *const artefacts[] = {"report", "graph", "kernel", "llvm", "asm", "obj",
+                                        "cuda",   "ptx",   "cubin",  bundle, NULL};
 
 static int check_emit(const cli_options *options, const char *what) {
   for (const char *const *name = artefacts; *name; name++)
@@ -14,21 +16,31 @@ static int check_emit(const cli_options *options, const char *what) {
   const char *nearest = cli_nearest(what, artefacts);
   return cli_misuse(options->command, "nothing to emit is called '%s'; %s%s%s", what,
                     nearest ? "did you mean '"
-                            : "report, graph, kernel, llvm, asm, obj, cuda, ptx and cubin are",
+                            : "report, graph, kernel, llvm, asm, obj, cuda, ptx, cubin and bundle "
+                              "are",
                     nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static fathom_status make(const cli_session *session, const cli_options *options, const char *what,
+                          fathom_text *text) {
+  static const char *const usual[] = {"cpu"};
+  fathom_compile_options wanted = cli_compile_options(options);
+  if (what != bundle) return fathom_emit(session->context, session->graph, &wanted, what, text);
+  const bool named = options->targets.count > 0;
+  return fathom_executable_save(session->context, session->graph,
+                                named ? options->targets.data : usual,
+                                named ? options->targets.count : 1, &wanted, text);
 }
 
 static int emit(const cli_session *session, const cli_options *options, const char *what) {
   cli_output *output;
   int status = cli_output_plan(options->output, &output);
   if (status != CLI_SUCCESS) return status;
-  bool binary = strcmp(what, "obj") == 0 || strcmp(what, "cubin") == 0;
+  bool binary = strcmp(what, "obj") == 0 || strcmp(what, "cubin") == 0 || what == bundle;
   if (binary && cli_output_is_terminal(output))
     return cli_misuse(options->command, "%s is binary; name a file with -o, or pipe it", what);
-  fathom_compile_options wanted = cli_compile_options(options);
   fathom_text text = {0};
-  if (fathom_emit(session->context, session->graph, &wanted, what, &text) != FATHOM_OK)
-    return cli_library_failed();
+  if (make(session, options, what, &text) != FATHOM_OK) return cli_library_failed();
   status = cli_output_text(output, &text);
   fathom_text_destroy(&text);
   cli_explain(session, options, 0, NULL);
@@ -37,8 +49,13 @@ static int emit(const cli_session *session, const cli_options *options, const ch
 
 static int run(const cli_options *options) {
   if (options->list) return cli_print_list(fathom_schedule_list);
-  const char *what = options->emit ? options->emit : "report";
+  const char *what = options->emit                    ? options->emit
+                     : cli_is_bundle(options->output) ? bundle
+                                                      : "report";
+  if (strcmp(what, bundle) == 0) what = bundle;
   int status = check_emit(options, what);
+  if (status == CLI_SUCCESS && what != bundle && options->targets.count > 1)
+    status = cli_misuse(options->command, "several targets are for a bundle: -o FILE.fathom");
   if (status != CLI_SUCCESS) return status;
   cli_session session;
   status = cli_session_open(options, CLI_ONE_GRAPH, &session);
@@ -61,6 +78,9 @@ const cli_command cli_compile = {
         "  $ fathom compile k3_site.fir --set D=7168 --mcpu=znver4 --emit obj -o site.o\n"
         "  writes object code for another one;\n"
         "  $ fathom compile k3_site.fir --set D=7168 --target cuda:sm_90 --emit cuda -o k.cu\n"
-        "  writes CUDA C, for which neither a GPU nor NVRTC is needed.\n",
+        "  writes CUDA C, for which neither a GPU nor NVRTC is needed;\n"
+        "  $ fathom compile k3_site.fir --set D=7168 --target cpu --target cuda:sm_90a -o "
+        "k3.fathom\n"
+        "  writes code for both, which runs where neither LLVM nor NVRTC is.\n",
     .run = run,
 };

@@ -17,8 +17,9 @@ typedef struct binding {
 
 typedef struct job {
   const cli_options *options;
-  const cli_session *session;
-  fathom_executable *executable;
+  cli_session *session;
+  fathom_executable *executable; // of a bundle from the start
+  const char *graph;             // its name
   binding *params, *results;
   uint32_t param_count, result_count;
 } job;
@@ -45,8 +46,8 @@ static int attach(const job *job, const cli_pairs *files, binding *bindings, uin
   for (uint32_t i = 0; i < files->count; i++) {
     binding *bound = find(bindings, count, files->data[i].name);
     if (!bound)
-      return cli_fail("graph @%s has no %s '%s'; it has %s", fathom_graph_name(job->session->graph),
-                      kind, files->data[i].name, list_of(bindings, count));
+      return cli_fail("graph @%s has no %s '%s'; it has %s", job->graph, kind, files->data[i].name,
+                      list_of(bindings, count));
     bound->path = files->data[i].value;
   }
   return CLI_SUCCESS;
@@ -58,8 +59,8 @@ static int check_inputs(const job *job) {
     if (!job->params[i].path)
       missing = cli_format("%s --in %s=FILE.npy", missing, job->params[i].info->name);
   if (*missing == '\0') return CLI_SUCCESS;
-  return cli_fail("graph @%s also needs%s; it takes %s", fathom_graph_name(job->session->graph),
-                  missing, list_of(job->params, job->param_count));
+  return cli_fail("graph @%s also needs%s; it takes %s", job->graph, missing,
+                  list_of(job->params, job->param_count));
 }
 
 static binding *bind_infos(fathom_tensor_info *infos, uint32_t count) {
@@ -71,8 +72,11 @@ static binding *bind_infos(fathom_tensor_info *infos, uint32_t count) {
 
 static int bind_names(job *job) {
   const fathom_graph *graph = job->session->graph;
-  fathom_tensor_info *params = cli_params(graph, &job->param_count);
-  fathom_tensor_info *results = cli_results(graph, &job->result_count);
+  const fathom_executable *ready = job->executable;
+  fathom_tensor_info *params = ready ? cli_executable_params(ready, &job->param_count)
+                                     : cli_params(graph, &job->param_count);
+  fathom_tensor_info *results = ready ? cli_executable_results(ready, &job->result_count)
+                                      : cli_results(graph, &job->result_count);
   job->params = bind_infos(params, job->param_count);
   job->results = bind_infos(results, job->result_count);
   int status = attach(job, &job->options->in, job->params, job->param_count, "parameter");
@@ -167,6 +171,7 @@ static int prepare_tensors(job *job) {
 // ---- running ------------------------------------------------------------------------------------
 
 static int compile(job *job) {
+  if (job->executable) return CLI_SUCCESS;
   fathom_compile_options wanted = cli_compile_options(job->options);
   if (fathom_compile(job->session->context, job->session->graph, &wanted, &job->executable) ==
       FATHOM_OK)
@@ -201,16 +206,30 @@ static int save_results(const job *job) {
   return cli_output_commit();
 }
 
+static int open_file(job *job) {
+  if (!cli_is_bundle(job->options->file)) {
+    int status = cli_session_open(job->options, CLI_ONE_GRAPH, job->session);
+    if (status == CLI_SUCCESS) job->graph = fathom_graph_name(job->session->graph);
+    return status;
+  }
+  fathom_executable_info info = FATHOM_INIT(info);
+  int status = cli_bundle_open(job->options, job->session, &job->executable);
+  if (status != CLI_SUCCESS) return status;
+  if (fathom_executable_get_info(job->executable, &info) != FATHOM_OK) return cli_library_failed();
+  job->graph = info.graph;
+  return CLI_SUCCESS;
+}
+
 static int run(const cli_options *options) {
-  static int (*const steps[])(job *job) = {bind_names, plan_outputs, compile, prepare_tensors,
-                                           execute};
+  static int (*const steps[])(job *job) = {open_file, bind_names,      plan_outputs,
+                                           compile,   prepare_tensors, execute};
   cli_session session;
   job job = {.options = options, .session = &session};
-  int status = cli_session_open(options, CLI_ONE_GRAPH, &session);
+  int status = CLI_SUCCESS;
   for (size_t i = 0; i < sizeof steps / sizeof *steps && status == CLI_SUCCESS; i++)
     status = steps[i](&job);
   if (status == CLI_SUCCESS) status = save_results(&job);
-  if (status == CLI_SUCCESS && cli_verbose()) {
+  if (status == CLI_SUCCESS && cli_verbose() && session.graph) {
     const fathom_tensor_info *params = job.param_count > 0 ? job.params[0].info : NULL;
     cli_explain(&session, options, cli_rows(session.graph, params, 0), NULL);
   }
@@ -227,9 +246,10 @@ const cli_command cli_run = {
     .about =
         "Compiles a graph, runs it on arrays from .npy files and writes its results as .npy "
         "files,\n"
-        "all of them or, when anything fails, none. Names go without %. Arrays are in the axis "
-        "order\n"
-        "of the type, whatever its layout; dynamic axes get their sizes from them.\n"
+        "all of them or, when anything fails, none. FILE.fathom, a bundle from `fathom compile`, "
+        "is\n"
+        "compiled already, and loaded. Names go without %. Arrays are in the axis order of the\n"
+        "type, whatever its layout; dynamic axes get their sizes from them.\n"
         "f32 takes dtype '<f4'; f16 takes '<f2' and '<f4'; bf16 takes '<f4' and, as bits, '<u2' "
         "or\n"
         "'|V2'. Where '<f4' is narrowed it is rounded to nearest even. f32 and bf16 results are\n"
