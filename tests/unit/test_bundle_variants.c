@@ -20,7 +20,7 @@ enum { ROWS = 5, MOST_TENSORS = 32 };
 static const struct {
   const char *axis;
   int64_t size;
-} sizes[] = {{"D", 72}, {"N", 3}, {"S", 5}, {"B", 2}, {"H", 4}, {"R", 24}, {"W", 2}};
+} sizes[] = {{"D", 72}, {"N", 3}, {"S", 5}, {"B", 2}, {"H", 4}, {"R", 24}, {"M", 9}};
 
 typedef struct tensors {
   uint32_t count, params;
