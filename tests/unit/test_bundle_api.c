@@ -31,7 +31,8 @@ typedef struct fixture {
   fathom_context *context;
   fathom_module *module;
   fathom_graph *graph;
-  fathom_text bundle; // for the cpu
+  fathom_text bundle;            // for the cpu
+  fathom_executable *executable; // of a test's own
 } fixture;
 
 static void make_bundle(fixture *f, const char *cpu, fathom_text *out) {
@@ -258,6 +259,144 @@ static void loads_without_llvm(void **state) {
   base_arena_reset(&arena);
 }
 
+// ---- numbers of rows ----------------------------------------------------------------------------
+
+// One schedule for few rows and for more, and another one for many.
+static fathom_status make_variants(api_call *call, void *opaque) {
+  static const struct {
+    int64_t rows;
+    const char *schedule;
+  } wanted[] = {{1, "rows=4"}, {16, NULL}, {256, "rows=32"}};
+  fixture *f = opaque;
+  fathom_executable *executable;
+  api_request request;
+  assert_true(api_request_read(call, NULL, &request));
+  request.cg.portable = true;
+  const cg_target *target = api_codegen(call, API_CPU);
+  const ir_graph *lowered = api_lower(call, f->graph, &request);
+  assert_non_null(lowered);
+  api_executable_begin(call, API_CPU, BASE_STR("site"), &executable);
+  executable->variants = base_new_array(&executable->arena, api_variant, 3);
+  for (uint32_t i = 0; i < 3; i++) {
+    api_variant *variant = &executable->variants[i];
+    if (wanted[i].schedule == NULL) {
+      *variant = variant[-1];
+    } else {
+      request.cg.schedule = wanted[i].schedule;
+      request.cg.schedule_source = "tuned";
+      variant->artefact = target->compile(&call->arena, lowered, &request.cg, &call->diag);
+      assert_non_null(variant->artefact);
+    }
+    variant->rows = wanted[i].rows;
+    executable->variant_count++;
+  }
+  api_executable_complete(executable);
+  base_text text = {.arena = &call->arena};
+  api_bundle_begin(&text);
+  assert_true(api_bundle_add(call, &text, "first", executable));
+  assert_true(api_bundle_add(call, &text, "second", executable));
+  rt_bundle_end(&text);
+  fathom_executable_destroy(executable);
+  fathom_text_destroy(&f->bundle);
+  return api_text_out(&f->bundle, base_text_str(&text));
+}
+
+static fathom_status load_second(api_call *call, void *opaque) {
+  fixture *f = opaque;
+  rt_bundle bundle;
+  base_str bytes = {f->bundle.data, f->bundle.length};
+  assert_true(rt_bundle_open(&call->arena, bytes, &bundle, &call->diag));
+  base_str maker = rt_bundle_maker(&bundle);
+  assert_memory_equal(maker.data, "Fathom ", 7);
+  fathom_executable *executable;
+  if (!api_bundle_load(call, &bundle, "second", API_CPU, "", &executable)) return FATHOM_INVALID;
+  api_object_keep(executable);
+  f->executable = executable;
+  return FATHOM_OK;
+}
+
+static fathom_status load_third(api_call *call, void *opaque) {
+  fixture *f = opaque;
+  rt_bundle bundle;
+  fathom_executable *executable;
+  base_str bytes = {f->bundle.data, f->bundle.length};
+  assert_true(rt_bundle_open(&call->arena, bytes, &bundle, &call->diag));
+  assert_false(api_bundle_load(call, &bundle, "third", API_CPU, "", &executable));
+  return FATHOM_OK; // the report decides
+}
+
+static void keeps_code_for_each_number_of_rows(void **state) {
+  fixture *f = *state;
+  NEEDS_CPU(f);
+  assert_int_equal(api_call_run(f->context, make_variants, f), FATHOM_OK);
+  if (api_call_run(f->context, load_second, f) != FATHOM_OK) fail_msg("%s", fathom_error_text());
+  const fathom_executable *e = f->executable;
+  assert_int_equal(e->variant_count, 3);
+  assert_int_equal(e->variants[1].rows, 16);
+  assert_ptr_equal(e->variants[0].artefact, e->variants[1].artefact);
+  assert_ptr_not_equal(e->variants[1].artefact, e->variants[2].artefact);
+  assert_non_null(strstr(api_artefact_for(e, 20)->schedule, "rows=4"));
+  assert_non_null(strstr(api_artefact_for(e, 1000)->schedule, "rows=32"));
+  assert_string_equal(e->artefact->schedule_source, "tuned");
+  results found;
+  run(e, &found);
+  fathom_executable *none;
+  assert_int_equal(load(f, f->bundle.data, f->bundle.length, NULL, &none), FATHOM_INVALID);
+  assert_says("several graphs, 'first' and 'second'");
+  assert_int_equal(api_call_run(f->context, load_third, f), FATHOM_UNSUPPORTED);
+  assert_says("no code of 'third' for the cpu: it has none");
+  fathom_executable_destroy(f->executable);
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+typedef struct memory {
+  long left; // allocations until one fails; below 0: none does
+  long held; // blocks
+} memory;
+
+static void *take(void *user, size_t bytes) {
+  memory *m = user;
+  if (m->left == 0) return NULL;
+  m->left--;
+  m->held++;
+  return malloc(bytes);
+}
+
+static void give(void *user, void *pointer) {
+  memory *m = user;
+  if (pointer) m->held--;
+  free(pointer);
+}
+
+static void any_allocation_may_fail(void **state) {
+  fixture *f = *state;
+  NEEDS_CPU(f);
+  memory m = {.left = -1};
+  fathom_context_options options = FATHOM_INIT(options);
+  options.allocator_user = &m;
+  options.allocate = take;
+  options.release = give;
+  fathom_context *context;
+  assert_int_equal(fathom_context_create(&options, &context), FATHOM_OK);
+  const long before = m.held;
+  fathom_status status = FATHOM_MEMORY;
+  long failures = 0;
+  for (long n = 0; status != FATHOM_OK; n++) {
+    fathom_executable *executable;
+    m.left = n;
+    status = fathom_executable_load(context, f->bundle.data, f->bundle.length, NULL, &executable);
+    if (status != FATHOM_OK) assert_int_equal(status, FATHOM_MEMORY);
+    failures += status != FATHOM_OK;
+    fathom_executable_destroy(executable);
+    assert_int_equal(m.held, before);
+  }
+  assert_true(failures > 3);
+  m.left = -1;
+  fathom_context_destroy(context);
+  assert_int_equal(m.held, 0);
+}
+
 // ---- damage -------------------------------------------------------------------------------------
 
 static void refuses_every_truncation(void **state) {
@@ -418,6 +557,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(loaded_runs_as_compiled, setup, teardown),
       cmocka_unit_test_setup_teardown(tells_what_it_is, setup, teardown),
       cmocka_unit_test_setup_teardown(loads_without_llvm, setup, teardown),
+      cmocka_unit_test_setup_teardown(keeps_code_for_each_number_of_rows, setup, teardown),
+      cmocka_unit_test_setup_teardown(any_allocation_may_fail, setup, teardown),
       cmocka_unit_test_setup_teardown(refuses_every_truncation, setup, teardown),
       cmocka_unit_test_setup_teardown(refuses_every_flipped_bit, setup, teardown),
       cmocka_unit_test_setup_teardown(refuses_a_newer_version, setup, teardown),
