@@ -147,7 +147,9 @@ base_str rt_bundle_maker(const rt_bundle *bundle) {
 }
 
 void rt_bundle_refuse(const rt_bundle *bundle, const char *fault, base_diag *diag) {
+  enum { SHOWN = 100 };
   base_str maker = rt_bundle_maker(bundle);
+  if (maker.length > SHOWN) maker.length = SHOWN;
   base_error_status(diag, BASE_INVALID, nowhere, "the bundle, made by %.*s, is not sound: %s",
                     BASE_FMT(maker), fault);
   base_hint(diag, "compile it again; if that does not help, please report this with the bundle");
