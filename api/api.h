@@ -133,6 +133,7 @@ const char *api_library_folder(base_arena *arena);
 const char *api_share_folder(base_arena *arena, const char *name);
 // The file that `name` means where a `kind` ("suite", "model") is asked for: one that comes with Fathom, or
 // `name` itself when it is a path, with a '/' or .yaml at its end. NULL: see the call's diag.
+bool api_ends_in(const char *name, const char *ending);
 const char *api_shared_find(api_call *call, const char *kind, const char *name);
 
 // ---- graphs -------------------------------------------------------------------------------------
@@ -283,6 +284,9 @@ enum { API_USUAL_ROWS = 1024 }; // of dynamic axes, where nobody says how many
 // for a machine that is not here. Lasts as long as the call. NULL: see the call's diag.
 const fathom_executable *api_compile_portable(api_call *call, const fathom_graph *graph,
                                               api_request *request);
+// Compile options for one of the targets of a bundle. False: see the call's diag.
+bool api_save_request(api_call *call, const fathom_compile_options *options, const char *target,
+                      api_request *out);
 // Begins a bundle that says what made it.
 void api_bundle_begin(base_text *out);
 // Adds what api_compile_portable made. False: see the call's diag.

@@ -71,6 +71,15 @@ struct fathom_model {
   _Atomic uint32_t under_way;     // sequences between begin and end
 };
 
+// Fills in all but the kernels and what api_model_complete does. The arena's escape must be set.
+void api_model_describe(const api_depth *depth, const fathom_model_options *options,
+                        fathom_model *model);
+// Once the kernels are there: the rest, and whether plan and kernels agree. NULL, or what does not.
+const char *api_model_complete(fathom_model *model);
+// A model from a bundle's bytes, complete. False: see the call's diag.
+bool api_model_load(api_call *call, base_str bytes, const fathom_model_options *options,
+                    fathom_model *model);
+
 enum { API_UNBOUND = UINT32_MAX, API_NO_OUTPUT = UINT32_MAX };
 
 // What a run was seen to move, an entry for each slot of its program.

@@ -54,25 +54,21 @@ static rt_depth_part output_part(const api_depth *depth, const pass_piece_result
 }
 
 static const rt_depth_slot *make_slots(base_arena *arena, const api_depth *depth,
-                                       const pass_run *run, fathom_model *model) {
+                                       const pass_run *run) {
   const uint32_t count = run->arg_count + run->result_count;
   rt_depth_slot *slots = base_new_array(arena, rt_depth_slot, count);
-  uint32_t slices = 0;
   for (uint32_t i = 0; i < run->arg_count; i++) {
     const pass_piece_arg *arg = &run->args[i];
     rt_depth_part *parts = base_new_array(arena, rt_depth_part, arg->part_count);
     for (uint32_t j = 0; j < arg->part_count; j++)
       parts[j] = input_part(depth, run, arg->parts[j]);
     slots[i] = (rt_depth_slot){arg->sliced, arg->part_count, parts};
-    if (arg->sliced) slices += arg->part_count;
   }
   for (uint32_t i = 0; i < run->result_count; i++) {
     rt_depth_part *part = base_new(arena, rt_depth_part);
     *part = output_part(depth, &run->results[i]);
     slots[run->arg_count + i] = (rt_depth_slot){.part_count = 1, .parts = part};
   }
-  if (count > model->max_slots) model->max_slots = count;
-  if (slices > model->max_slices) model->max_slices = slices;
   return slots;
 }
 
@@ -88,7 +84,8 @@ static void make_depth(const api_depth *depth, fathom_model *model) {
     runs[i] = (rt_depth_run){.step = run->step,
                              .kernel = run->kernel,
                              .beside = run->beside,
-                             .slots = make_slots(arena, depth, run, model)};
+                             .slot_count = run->arg_count + run->result_count,
+                             .slots = make_slots(arena, depth, run)};
     first[run->step] = i;
   }
   first[outline->step_count] = outline->runs.count;
@@ -122,12 +119,8 @@ static void describe_params(const api_depth *depth, fathom_model *model) {
   api_tensor_type *types = base_new_array(arena, api_tensor_type, count + 1);
   for (uint32_t i = 0; i < count; i++)
     types[i] = type_of(arena, depth->graph, (ir_value){i});
-  model->row = types[0]; // the embedding comes first
   model->param_types = types;
   model->param_count = count;
-  model->params = base_new_array(arena, rt_tensor, count + 1);
-  for (uint32_t i = 1; i < count; i++)
-    model->params[i].rank = API_UNBOUND;
 }
 
 static void describe_outputs(const api_depth *depth, fathom_model *model) {
@@ -197,8 +190,8 @@ static void describe_hosts(fathom_model *model) {
   model->host_programs = programs;
 }
 
-static void describe(const api_depth *depth, const fathom_model_options *options,
-                     fathom_model *model) {
+void api_model_describe(const api_depth *depth, const fathom_model_options *options,
+                        fathom_model *model) {
   const model_description *from = depth->model;
   uint32_t *addends = base_new_array(&model->arena, uint32_t, from->sublayers + 1);
   uint32_t *sources = base_new_array(&model->arena, uint32_t, from->sublayers + 1);
@@ -210,21 +203,123 @@ static void describe(const api_depth *depth, const fathom_model_options *options
   model->sources = sources;
   model->info = (fathom_model_info){.size = sizeof model->info,
                                     .name = keep_text(&model->arena, from->name),
-                                    .target = "",
-                                    .arch = "",
                                     .hidden = from->hidden,
                                     .heads = from->heads,
                                     .sublayers = from->sublayers,
                                     .sites = model_sites(from),
                                     .dtype = (fathom_dtype)from->dtype,
-                                    .outputs = options->outputs,
-                                    .param_count = depth->graph->param_count - 1,
-                                    .kernel_count = depth->outline->kernels.count,
-                                    .run_count = depth->outline->runs.count};
+                                    .outputs = options->outputs};
   describe_params(depth, model);
   describe_outputs(depth, model);
   make_depth(depth, model);
+}
+
+// ---- agreement ----------------------------------------------------------------------------------
+// A plan from a bundle has to be one: whatever its bytes, nothing may reach beyond the memory that there is.
+
+// Does a tensor of the slot's type, from axis `from` on, look like that?
+static bool is_type(const rt_program *program, const rt_slot *slot, uint32_t from,
+                    const api_tensor_type *type) {
+  bool same = slot->dtype == type->dtype && slot->rank == type->rank + from;
+  for (uint32_t i = from; i < slot->rank && same; i++)
+    same = program->axes[slot->axes[i]].size == type->sizes[i - from];
+  return same;
+}
+
+// Bytes of it for each row; 0: it does not have exactly one dynamic axis, or too many bytes.
+static uint64_t bytes_per_row(const rt_program *program, const rt_slot *slot, uint32_t from) {
+  uint64_t bytes = rt_dtype_size(slot->dtype);
+  uint32_t dynamic = 0;
+  for (uint32_t i = from; i < slot->rank; i++) {
+    const int64_t size = program->axes[slot->axes[i]].size;
+    if (size == RT_DYNAMIC)
+      dynamic++;
+    else if (__builtin_mul_overflow(bytes, (uint64_t)size, &bytes))
+      return 0;
+  }
+  return dynamic == 1 ? bytes : 0;
+}
+
+static bool part_fits(const fathom_model *model, const rt_depth_run *run, const rt_program *program,
+                      const rt_slot *slot, uint32_t from, const rt_depth_part *part) {
+  const rt_depth *depth = &model->depth;
+  const bool input = slot->role == RT_INPUT;
+  uint64_t bytes;
+  switch (part->kind) {
+  case RT_PLACE_PARAM:
+    return input && part->number > 0 && part->number < model->param_count &&
+           is_type(program, slot, from, &model->param_types[part->number]);
+  case RT_PLACE_INPUT:
+    return input && from == 0 &&
+           part->number < (run->step > 0 ? model->addends[run->step - 1] : 1) &&
+           is_type(program, slot, 0, &model->row);
+  case RT_PLACE_OUTPUT:
+    return !input && from == 0 && part->number < API_OUTPUT_COUNT &&
+           model->outputs[run->step][part->number].rank != API_NO_OUTPUT &&
+           is_type(program, slot, 0, &model->outputs[run->step][part->number]);
+  default:
+    bytes = bytes_per_row(program, slot, from);
+    return part->number < depth->buffer_count && bytes > 0 &&
+           bytes <= depth->buffer_bytes[part->number] &&
+           part->offset <= depth->buffer_bytes[part->number] - bytes;
+  }
+}
+
+static const char *check_run(fathom_model *model, const rt_depth_run *run) {
+  if (run->kernel >= model->depth.kernel_count) return "a run has no kernel";
+  const fathom_executable *kernel = model->kernels[run->kernel];
+  uint32_t slices = 0;
+  if (run->slot_count != kernel->bound_count) return "a kernel takes another number of tensors";
+  for (uint32_t i = 0; i < run->slot_count; i++) {
+    const rt_slot *slot = &kernel->program->slots[i];
+    const rt_depth_slot *where = &run->slots[i];
+    const uint32_t from = where->sliced;
+    if (where->part_count == 0 || (!where->sliced && where->part_count != 1) ||
+        (where->sliced && (slot->rank == 0 || slot->role != RT_INPUT ||
+                           kernel->program->axes[slot->axes[0]].size != where->part_count)))
+      return "a kernel takes another number of slices";
+    for (uint32_t j = 0; j < where->part_count; j++)
+      if (!part_fits(model, run, kernel->program, slot, from, &where->parts[j]))
+        return "a tensor of a kernel is not where it could be";
+    if (where->sliced) slices += where->part_count;
+  }
+  if (run->slot_count > model->max_slots) model->max_slots = run->slot_count;
+  if (slices > model->max_slices) model->max_slices = slices;
+  return NULL;
+}
+
+static const char *check_model(fathom_model *model) {
+  const api_tensor_type *row = &model->row;
+  if (row->rank != 2 || row->sizes[0] != RT_DYNAMIC || row->sizes[1] < 1)
+    return "the embedding is no list of rows";
+  for (uint32_t i = 0; i < model->info.sites; i++) {
+    const bool last = i == model->info.sublayers;
+    if (model->addends[i] > MODEL_MAX_ADDENDS || (model->addends[i] == 0) != last)
+      return "a sublayer gives an impossible number of tensors";
+    if (model->outputs[i][API_OUTPUT_INPUT].rank == API_NO_OUTPUT) return "a site gives nothing";
+  }
+  for (uint32_t i = 0; i < model->depth.run_count; i++) {
+    const char *fault = check_run(model, &model->depth.runs[i]);
+    if (fault != NULL) return fault;
+  }
+  return NULL;
+}
+
+const char *api_model_complete(fathom_model *model) {
+  model->row = model->param_types[0]; // the embedding comes first
+  model->params = base_new_array(&model->arena, rt_tensor, model->param_count + 1);
+  for (uint32_t i = 1; i < model->param_count; i++)
+    model->params[i].rank = API_UNBOUND;
+  const char *fault = check_model(model);
+  if (fault != NULL) return fault;
   describe_hosts(model);
+  model->info.size = sizeof model->info;
+  model->info.target = api_targets[model->kernels[0]->kind].name;
+  model->info.arch = model->kernels[0]->arch;
+  model->info.param_count = model->param_count - 1;
+  model->info.kernel_count = model->depth.kernel_count;
+  model->info.run_count = model->depth.run_count;
+  return NULL;
 }
 
 // ---- compiling ----------------------------------------------------------------------------------
@@ -269,23 +364,35 @@ static fathom_status compile_all(api_call *call, const api_depth *depth,
         compile_kernel(call, depth->outline->kernels.data[i], &compile, &model->kernels[i]);
     if (status != FATHOM_OK) return status;
   }
-  model->info.target = api_targets[model->kernels[0]->kind].name;
-  model->info.arch = model->kernels[0]->arch;
-  return FATHOM_OK;
+  const char *fault = api_model_complete(model);
+  return fault == NULL ? FATHOM_OK : api_fail(FATHOM_INTERNAL, "the plan of the model: %s", fault);
+}
+
+static fathom_status make_model(api_call *call, const open_frame *frame,
+                                const fathom_model_options *options, fathom_model *model) {
+  const api_depth *depth = api_depth_plan(call, frame->name, options);
+  if (depth == NULL) return FATHOM_INVALID;
+  api_model_describe(depth, options, model);
+  return compile_all(call, depth, options, model);
 }
 
 static fathom_status open_body(api_call *call, void *opaque) {
   open_frame *frame = opaque;
   const double start = now_us();
   fathom_model_options options;
+  base_str bytes, why;
   fathom_status status = API_STRUCT_IN(options, frame->options, fathom_model_options);
   if (status != FATHOM_OK) return status;
-  const api_depth *depth = api_depth_plan(call, frame->name, &options);
-  if (depth == NULL) return FATHOM_INVALID;
   fathom_model *model = frame->model = api_object_create(call, sizeof *model);
   model->context = call->context;
-  describe(depth, &options, model);
-  status = compile_all(call, depth, &options, model);
+  if (!api_ends_in(frame->name, ".fathom")) {
+    status = make_model(call, frame, &options, model);
+  } else if ((status = (fathom_status)base_file_read(&call->arena, frame->name, &bytes, &why)) !=
+             FATHOM_OK) {
+    return api_fail(status, "%.*s", BASE_FMT(why));
+  } else {
+    status = api_model_load(call, bytes, &options, model) ? FATHOM_OK : FATHOM_INVALID;
+  }
   model->info.compile_us = now_us() - start;
   return status;
 }

@@ -31,7 +31,7 @@ const char *api_share_folder(base_arena *arena, const char *name) {
 
 static const char extension[] = ".yaml";
 
-static bool ends_in(const char *name, const char *ending) {
+bool api_ends_in(const char *name, const char *ending) {
   const size_t length = strlen(name), tail = strlen(ending);
   return length > tail && strcmp(name + length - tail, ending) == 0;
 }
@@ -51,7 +51,7 @@ static const char *list_names(base_arena *arena, const char *folder) {
 
 const char *api_shared_find(api_call *call, const char *kind, const char *name) {
   base_arena *arena = &call->arena;
-  if (strchr(name, '/') != NULL || ends_in(name, extension)) return name;
+  if (strchr(name, '/') != NULL || api_ends_in(name, extension)) return name;
   const char *folder = api_share_folder(arena, base_str_format(arena, "%ss", kind).data);
   if (folder == NULL) folder = "";
   const char *path = base_str_format(arena, "%s/%s%s", folder, name, extension).data;

@@ -14,12 +14,12 @@ typedef struct save_frame {
 } save_frame;
 
 // The options as this target takes them: one for the cpu and three GPUs may name a CPU.
-static bool read_request(api_call *call, const save_frame *frame, const char *target,
-                         api_request *out) {
+bool api_save_request(api_call *call, const fathom_compile_options *options, const char *target,
+                      api_request *out) {
   fathom_compile_options own;
   api_kind kind;
   char arch[API_ARCH_ROOM];
-  if (API_STRUCT_IN(own, frame->options, fathom_compile_options) != FATHOM_OK ||
+  if (API_STRUCT_IN(own, options, fathom_compile_options) != FATHOM_OK ||
       !api_target_parse(&call->diag, target, &kind, arch))
     return false;
   own.target = target;
@@ -37,7 +37,7 @@ static fathom_status save_body(api_call *call, void *opaque) {
   api_bundle_begin(&text);
   for (uint32_t i = 0; i < frame->count; i++) {
     api_request request;
-    if (!read_request(call, frame, frame->targets[i], &request)) return FATHOM_INVALID;
+    if (!api_save_request(call, frame->options, frame->targets[i], &request)) return FATHOM_INVALID;
     const fathom_executable *portable = api_compile_portable(call, frame->graph, &request);
     if (portable == NULL || !api_bundle_add(call, &text, portable->graph_name, portable))
       return FATHOM_UNSUPPORTED;

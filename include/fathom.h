@@ -596,10 +596,18 @@ FATHOM_API fathom_status fathom_model_plan(fathom_context *context, const char *
 typedef struct fathom_model fathom_model;
 
 // Plans and compiles; code comes from the cache where it is there. Each kernel takes the schedules that it
-// was tuned to (fathom_tune knows nothing of models: a kernel is a graph like any other).
+// was tuned to (fathom_tune knows nothing of models: a kernel is a graph like any other). A `model` that
+// ends in .fathom is a bundle (fathom_model_save): it is loaded, with neither LLVM nor NVRTC, for
+// options->target, and FATHOM_UNSUPPORTED where it has nothing that this machine runs.
 FATHOM_API fathom_status fathom_model_open(fathom_context *context, const char *model,
                                            const fathom_model_options *options, fathom_model **out);
 FATHOM_API void fathom_model_destroy(fathom_model *model);
+
+// A bundle: plan and kernels, in all their variants for numbers of rows, for the targets "cpu" (of
+// options->cpu) and "cuda:ARCH", of which none has to be here. options->target is not looked at.
+FATHOM_API fathom_status fathom_model_save(fathom_context *context, const char *model,
+                                           const char *const *targets, uint32_t count,
+                                           const fathom_model_options *options, fathom_text *out);
 
 typedef struct fathom_model_info {
   size_t size;

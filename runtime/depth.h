@@ -33,7 +33,7 @@ typedef struct rt_depth_slot {
 } rt_depth_slot;
 
 typedef struct rt_depth_run {
-  uint32_t step, kernel;
+  uint32_t step, kernel, slot_count;
   bool beside;                // the host's calls may run meanwhile
   const rt_depth_slot *slots; // of the kernel's program: inputs, then outputs
 } rt_depth_run;
