@@ -141,6 +141,9 @@ int cli_session_open(const cli_options *options, enum cli_scope scope, cli_sessi
 void cli_session_close(cli_session *session);
 int cli_context_create(const cli_options *options, fathom_context **context);
 fathom_compile_options cli_compile_options(const cli_options *options);
+// Does FILE mean a model? Then it ends in .yaml, or is the name of one that comes with Fathom, with neither
+// folder nor ending.
+bool cli_is_model(const char *file);
 // What --outputs says: FATHOM_OUTPUT_*, together.
 int cli_outputs(const cli_options *options, uint32_t *outputs);
 // And --phases.

@@ -312,6 +312,12 @@ fathom_compile_options cli_compile_options(const cli_options *options) {
 
 // ---- models -------------------------------------------------------------------------------------
 
+bool cli_is_model(const char *file) {
+  const size_t length = strlen(file);
+  if (length > 5 && strcmp(file + length - 5, ".yaml") == 0) return true;
+  return strchr(file, '/') == NULL && strchr(file, '.') == NULL && strcmp(file, "-") != 0;
+}
+
 int cli_outputs(const cli_options *options, uint32_t *outputs) {
   static const struct {
     const char *name;

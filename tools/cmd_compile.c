@@ -21,9 +21,10 @@ static int check_emit(const cli_options *options, const char *what) {
                     nearest ? nearest : "", nearest ? "'?" : "");
 }
 
+static const char *const usual[] = {"cpu"};
+
 static fathom_status make(const cli_session *session, const cli_options *options, const char *what,
                           fathom_text *text) {
-  static const char *const usual[] = {"cpu"};
   fathom_compile_options wanted = cli_compile_options(options);
   if (what != bundle) return fathom_emit(session->context, session->graph, &wanted, what, text);
   const bool named = options->targets.count > 0;
@@ -47,6 +48,41 @@ static int emit(const cli_session *session, const cli_options *options, const ch
   return status == CLI_SUCCESS ? cli_output_commit() : status;
 }
 
+// A model's bundle: there is nothing else that a whole model becomes.
+static int save_model(const cli_options *options, fathom_context *context) {
+  fathom_model_options wanted = FATHOM_INIT(wanted);
+  fathom_text text = {0};
+  cli_output *output;
+  const bool named = options->targets.count > 0;
+  wanted.cpu = options->cpu;
+  int status = cli_outputs(options, &wanted.outputs);
+  if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
+  if (status == CLI_SUCCESS) status = cli_output_plan(options->output, &output);
+  if (status != CLI_SUCCESS) return status;
+  if (cli_output_is_terminal(output))
+    return cli_misuse(options->command, "a bundle is binary; name a file with -o, or pipe it");
+  if (fathom_model_save(context, options->file, named ? options->targets.data : usual,
+                        named ? options->targets.count : 1, &wanted, &text) != FATHOM_OK)
+    return cli_library_failed();
+  status = cli_output_text(output, &text);
+  fathom_text_destroy(&text);
+  return status == CLI_SUCCESS ? cli_output_commit() : status;
+}
+
+static int run_model(const cli_options *options, const char *what) {
+  fathom_context *context = NULL;
+  if (what != bundle)
+    return cli_misuse(options->command,
+                      "a model becomes a bundle: -o FILE.fathom; its graph is what `fathom expand` "
+                      "prints");
+  if (options->set.count > 0 || options->graph != NULL || options->schedule != NULL)
+    return cli_misuse(options->command, "a model takes no --set, --graph or --schedule");
+  int status = cli_context_create(options, &context);
+  if (status == CLI_SUCCESS) status = save_model(options, context);
+  fathom_context_destroy(context);
+  return status;
+}
+
 static int run(const cli_options *options) {
   if (options->list) return cli_print_list(fathom_schedule_list);
   const char *what = options->emit                    ? options->emit
@@ -57,6 +93,7 @@ static int run(const cli_options *options) {
   if (status == CLI_SUCCESS && what != bundle && options->targets.count > 1)
     status = cli_misuse(options->command, "several targets are for a bundle: -o FILE.fathom");
   if (status != CLI_SUCCESS) return status;
+  if (cli_is_model(options->file)) return run_model(options, what);
   cli_session session;
   status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) status = emit(&session, options, what);
@@ -81,6 +118,8 @@ const cli_command cli_compile = {
         "  writes CUDA C, for which neither a GPU nor NVRTC is needed;\n"
         "  $ fathom compile k3_site.fir --set D=7168 --target cpu --target cuda:sm_90a -o "
         "k3.fathom\n"
-        "  writes code for both, which runs where neither LLVM nor NVRTC is.\n",
+        "  writes code for both, which runs where neither LLVM nor NVRTC is;\n"
+        "  $ fathom compile kimi-k3 --target cpu --target cuda:sm_90a -o kimi-k3.fathom\n"
+        "  the same of all kernels of a model, and its plan.\n",
     .run = run,
 };
