@@ -346,8 +346,9 @@ int64_t api_tensor_pieces(const rt_tensor *tensor);
 char *api_tensor_piece(const rt_tensor *tensor, int64_t piece, size_t *bytes);
 // The same tensor for fathom_run; shape and strides stay the property of `tensor`.
 DLTensor api_tensor_dlpack(rt_tensor *tensor);
-// The DLPack dtype that stands for a dtype, and its name for messages.
+// The DLPack dtype that stands for a dtype, whether another one does so too, and a name for messages.
 DLDataType api_dlpack_dtype(rt_dtype dtype);
+bool api_dlpack_fits(rt_dtype dtype, DLDataType found);
 const char *api_dlpack_dtype_name(rt_dtype dtype);
 
 // `bytes` of memory aligned for tensors and workspaces.

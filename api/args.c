@@ -95,10 +95,6 @@ static void check_place(const source *s, DLDevice device) {
   }
 }
 
-static bool same_dtype(DLDataType a, DLDataType b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
-
 // Checks what DLPack says of the tensor against `rank` axes of the slot.
 static bool check_tensor(const source *s, const DLTensor *tensor, uint32_t rank) {
   base_diag *diag = s->diag;
@@ -108,7 +104,7 @@ static bool check_tensor(const source *s, const DLTensor *tensor, uint32_t rank)
     return false;
   }
   check_place(s, tensor->device);
-  if (!same_dtype(tensor->dtype, api_dlpack_dtype(s->slot->dtype))) {
+  if (!api_dlpack_fits(s->slot->dtype, tensor->dtype)) {
     base_error(diag, nowhere,
                "%.*s: expected dtype %s (%s), found DLPack code %u with %u bits, %u lanes",
                BASE_FMT(label(s)), ir_dtype_name((ir_dtype)s->slot->dtype),

@@ -1,6 +1,7 @@
 // check: a compiled graph against the reference interpreter, on random inputs placed in memory as
 // awkwardly as the options ask. The reference runs on chunks of rows, because its f64 copies of a
 // real bank take gigabytes.
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,13 +47,14 @@ static double next_normal(void *state) {
 // How far a right result may be from the reference (docs/ir.md, "Numerics").
 //
 // A value is *exact* when correct f32 arithmetic gives the reference's very bits: parameters and
-// constants, what only moves or selects them, and sums, differences, products and quotients of
-// exact bf16 or f16 values rounded to such a type (f32 has more than twice their digits, so
-// rounding twice is rounding once). Any other value may differ in the last digits; where the text
-// rounds it to bf16 or f16 it may then fall to either side, and all that is computed from it
-// inherits that type's bound.
+// constants, what only moves or selects them, and what arithmetic makes of exact values of narrow
+// types where f32 has digits enough for rounding twice to be rounding once. Any other value may
+// differ in the last digits; where the text rounds it to a narrow type it may then fall to either
+// side, and all that is computed from it inherits that type's bound.
 
-static const double dtype_bounds[] = {[IR_F32] = 2e-6, [IR_BF16] = 4e-3, [IR_F16] = 1e-3};
+static const double dtype_bounds[] = {
+    [IR_F32] = 2e-6, [IR_BF16] = 4e-3, [IR_F16] = 1e-3, [IR_F8E4M3] = 4e-2};
+static_assert(sizeof dtype_bounds / sizeof dtype_bounds[0] == IR_DTYPE_COUNT, "one for each dtype");
 
 static bool is_low(ir_dtype dtype) {
   return dtype != IR_F32;
@@ -65,26 +67,36 @@ static bool fits_f32(const ir_node *constant) {
   return true;
 }
 
+// Is an op on exact operands exact? f32 holds every product of two narrow numbers, and has more than
+// twice the digits of each type, which is what sums and quotients take that are rounded to the very
+// type of their operands. f8e4m3 numbers are among the bf16 and the f16 ones; its quotients are none of
+// these: below 2^-6 it has so few digits that a quotient can lie halfway, and division on a GPU may be
+// off by the last place.
 static bool is_exact(const ir_graph *graph, const ir_node *node, const bool *exact) {
-  bool operands = true, low_operands = true;
+  ir_dtype result = node->type.dtype;
+  bool operands = true, low = is_low(result), alike = low;
   for (uint32_t i = 0; i < node->operand_count; i++) {
+    ir_dtype dtype = ir_node_of(graph, node->operands[i])->type.dtype;
     operands = operands && exact[node->operands[i].index];
-    low_operands = low_operands && is_low(ir_node_of(graph, node->operands[i])->type.dtype);
+    low = low && is_low(dtype);
+    alike = alike && (dtype == result || dtype == IR_F8E4M3);
   }
   if (!operands) return false;
   switch (node->op) {
   case IR_CONSTANT:
-    return is_low(node->type.dtype) || fits_f32(node);
+    return is_low(result) || fits_f32(node);
   case IR_PARAM:
   case IR_MAX:
   case IR_NEG:
   case IR_CAST:
     return true;
+  case IR_MUL:
+    return low;
   case IR_ADD:
   case IR_SUB:
-  case IR_MUL:
+    return alike;
   case IR_DIV:
-    return low_operands && is_low(node->type.dtype);
+    return alike && result != IR_F8E4M3;
   default:
     return (ir_op_get(node->op)->facts & IR_FACT_VIEW) != 0;
   }

@@ -17,6 +17,8 @@
 static_assert((int)FATHOM_F32 == (int)IR_F32 && (int)IR_F32 == (int)RT_F32, "dtypes differ");
 static_assert((int)FATHOM_BF16 == (int)IR_BF16 && (int)IR_BF16 == (int)RT_BF16, "dtypes differ");
 static_assert((int)FATHOM_F16 == (int)IR_F16 && (int)IR_F16 == (int)RT_F16, "dtypes differ");
+static_assert((int)FATHOM_F8E4M3 == (int)IR_F8E4M3 && (int)IR_F8E4M3 == (int)RT_F8E4M3,
+              "dtypes differ");
 static_assert((int)FATHOM_MAX_RANK == (int)IR_MAX_RANK, "ranks differ");
 static_assert((int)FATHOM_MAX_RANK == (int)RT_MAX_RANK, "ranks differ");
 static_assert((int)FATHOM_DYNAMIC == (int)IR_DYNAMIC, "the mark of a dynamic size differs");

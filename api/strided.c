@@ -38,6 +38,24 @@ static uint16_t half_of_double(double value) {
   return sign | (uint16_t)(((exponent + 14) << 10) + (int)(fraction * 2048.0) - 1024);
 }
 
+static double double_of_f8(uint8_t code) {
+  int exponent = code >> 3 & 15, fraction = code & 7;
+  double magnitude = exponent == 15 && fraction == 7 ? NAN
+                     : exponent == 0                 ? ldexp(fraction, -9)
+                                                     : ldexp(8 + fraction, exponent - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+// `value` is one that an f8e4m3 can hold.
+static uint8_t f8_of_double(double value) {
+  uint8_t sign = signbit(value) ? 0x80 : 0;
+  int exponent;
+  if (isnan(value)) return 0x7f;
+  double fraction = frexp(fabs(value), &exponent); // in [0.5, 1), or 0
+  if (fraction == 0 || exponent < -5) return sign | (uint8_t)(fabs(value) * 0x1p9);
+  return sign | (uint8_t)(((exponent + 6) << 3) + (int)(fraction * 16.0) - 8);
+}
+
 static double load(rt_dtype dtype, const char *at) {
   uint16_t bits;
   float value;
@@ -45,6 +63,7 @@ static double load(rt_dtype dtype, const char *at) {
     memcpy(&value, at, sizeof value);
     return value;
   }
+  if (dtype == RT_F8E4M3) return double_of_f8((uint8_t)*at);
   memcpy(&bits, at, sizeof bits);
   return dtype == RT_BF16 ? float_of_bits((uint32_t)bits << 16) : float_of_half(bits);
 }
@@ -56,6 +75,10 @@ static void store(rt_dtype dtype, char *at, double value) {
     return;
   }
   double rounded = ir_dtype_round((ir_dtype)dtype, value);
+  if (dtype == RT_F8E4M3) {
+    *at = (char)f8_of_double(rounded);
+    return;
+  }
   uint16_t bits = dtype == RT_F16  ? half_of_double(rounded)
                   : isnan(rounded) ? 0x7fc0
                                    : (uint16_t)(bits_of_float((float)rounded) >> 16);
@@ -203,17 +226,33 @@ bool api_tensor_layout(const ir_node *node, const int64_t *axis_sizes, int64_t p
 
 // ---- DLPack -------------------------------------------------------------------------------------
 
+// DLPack has it since version 1.1; the header Fathom is built with may be older.
+enum { FLOAT8_E4M3FN = 10 };
+
 static const struct {
   DLDataType type;
   const char *name;
+  DLDataType instead; // the codes as numbers, from hosts that lack the type
 } dlpack_dtypes[] = {
-    [RT_F32] = {{kDLFloat, 32, 1}, "kDLFloat with 32 bits"},
-    [RT_BF16] = {{kDLBfloat, 16, 1}, "kDLBfloat with 16 bits"},
-    [RT_F16] = {{kDLFloat, 16, 1}, "kDLFloat with 16 bits"},
+    [RT_F32] = {{kDLFloat, 32, 1}, "kDLFloat with 32 bits", {0}},
+    [RT_BF16] = {{kDLBfloat, 16, 1}, "kDLBfloat with 16 bits", {0}},
+    [RT_F16] = {{kDLFloat, 16, 1}, "kDLFloat with 16 bits", {0}},
+    [RT_F8E4M3] = {{FLOAT8_E4M3FN, 8, 1},
+                   "kDLFloat8_e4m3fn, which is 10, or kDLUInt, with 8 bits",
+                   {kDLUInt, 8, 1}},
 };
+
+static bool same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
 
 DLDataType api_dlpack_dtype(rt_dtype dtype) {
   return dlpack_dtypes[dtype].type;
+}
+
+bool api_dlpack_fits(rt_dtype dtype, DLDataType found) {
+  return found.lanes == 1 && (same_dtype(found, dlpack_dtypes[dtype].type) ||
+                              same_dtype(found, dlpack_dtypes[dtype].instead));
 }
 
 const char *api_dlpack_dtype_name(rt_dtype dtype) {

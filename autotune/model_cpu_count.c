@@ -117,10 +117,13 @@ static double cost_of(ir_op op) {
   }
 }
 
-enum { ROUND_BF16 = 5, ROUND_F16 = 2 };
+enum { ROUND_BF16 = 5, ROUND_F16 = 2, ROUND_F8E4M3 = 11, WIDEN_F8E4M3 = 10, NARROW_F8E4M3 = 9 };
 
 static double rounding_of(ir_dtype dtype) {
-  return dtype == IR_BF16 ? ROUND_BF16 : dtype == IR_F16 ? ROUND_F16 : 0;
+  return dtype == IR_BF16     ? ROUND_BF16
+         : dtype == IR_F16    ? ROUND_F16
+         : dtype == IR_F8E4M3 ? ROUND_F8E4M3
+                              : 0;
 }
 
 static void visit(walk *w, ir_value value, bool top);
@@ -147,6 +150,7 @@ static void read_memory(walk *w, ir_value value, const extent *e) {
   bool paired = w->kernel->paired && type->dtype == IR_BF16;
   w->counts.loads += e->times * (paired ? 0.5 : 1);
   w->counts.arithmetic += e->times * (type->dtype == IR_F32             ? 0
+                                      : type->dtype == IR_F8E4M3        ? WIDEN_F8E4M3
                                       : paired || type->dtype == IR_F16 ? 1
                                                                         : 2);
   w->vector_bytes += e->times * w->lanes * element;
@@ -282,7 +286,8 @@ static void store_root(walk *w, const kir_root *root, double times, bool vector)
   if (info->place == KIR_SHARED || info->place == KIR_SCRATCH) w->counts.stores += times;
   if (info->store_arg < 0) return;
   w->counts.stores += times;
-  if (vector && type->dtype != IR_F32) w->counts.arithmetic += times * 2;
+  if (vector && type->dtype != IR_F32)
+    w->counts.arithmetic += times * (type->dtype == IR_F8E4M3 ? NARROW_F8E4M3 : 2);
 }
 
 // Vectors that wait for their sums in a step of the innermost loop.

@@ -93,7 +93,12 @@ FATHOM_API void fathom_context_destroy(fathom_context *context);
 typedef struct fathom_module fathom_module;
 typedef struct fathom_graph fathom_graph;
 
-typedef enum fathom_dtype { FATHOM_F32 = 0, FATHOM_BF16 = 1, FATHOM_F16 = 2 } fathom_dtype;
+typedef enum fathom_dtype {
+  FATHOM_F32 = 0,
+  FATHOM_BF16 = 1,
+  FATHOM_F16 = 2,
+  FATHOM_F8E4M3 = 3, // OCP FP8 E4M3: no infinities, at most 448 (float8_e4m3fn)
+} fathom_dtype;
 
 enum { FATHOM_MAX_RANK = 8, FATHOM_DYNAMIC = -1 };
 
@@ -271,7 +276,8 @@ FATHOM_API fathom_status fathom_executable_load(fathom_context *context, const v
 
 // A tensor bound to a parameter or a result by name. Axis order is the type's, whatever the layout;
 // strides (in elements, NULL for dense) may be any, negative and, for inputs, zero too. dtype must
-// be the type's (bf16: kDLBfloat, 16 bits). A bank held as separate slices: `tensor` NULL and
+// be the type's (bf16: kDLBfloat, 16 bits; f8e4m3: DLPack 1.1's kDLFloat8_e4m3fn, which is 10, or
+// kDLUInt for the codes, with 8 bits). A bank held as separate slices: `tensor` NULL and
 // `slices` has one tensor, without the first axis of the type, for each index of it.
 //
 // Memory is the host's for the cpu, interp and cuda-emu targets. For cuda it is the executable's

@@ -19,12 +19,12 @@ enum {
   IR_SET_AXES = 64,  // of a graph that becomes kernels: there sets of axes are 64-bit masks
 };
 
-typedef enum ir_dtype { IR_F32, IR_BF16, IR_F16, IR_DTYPE_COUNT } ir_dtype;
+typedef enum ir_dtype { IR_F32, IR_BF16, IR_F16, IR_F8E4M3, IR_DTYPE_COUNT } ir_dtype;
 
 const char *ir_dtype_name(ir_dtype dtype);
 size_t ir_dtype_size(ir_dtype dtype); // bytes
 // `x` rounded to nearest even in the dtype; f32 keeps the f64 value (the interpreter's arithmetic
-// is f64).
+// is f64). f8e4m3 has no infinities: what is larger than 448, infinities too, becomes 448.
 double ir_dtype_round(ir_dtype dtype, double x);
 
 typedef struct ir_axis {
@@ -230,7 +230,7 @@ bool ir_equal(const ir_graph *a, const ir_graph *b);
 // ---- interpreter --------------------------------------------------------------------------------
 
 // The reference: every op evaluated by its definition in f64, rounded where the result's type is
-// bf16 or f16. `sizes` has one entry for each axis of the graph, all known. `inputs` has one dense
+// not f32. `sizes` has one entry for each axis of the graph, all known. `inputs` has one dense
 // array for each parameter in its type's axis order; `outputs` one for each result, to be filled.
 // Parameters must already hold values of their dtype. `largest_logit`, when not NULL, gets the
 // largest finite |z| that entered a softmax, logsumexp, sigmoid or exp (at least 0): the error

@@ -9,17 +9,19 @@
 // ---- dtypes -------------------------------------------------------------------------------------
 
 // A binary floating-point format: bits after the leading one, and the exponents of the smallest and
-// largest normal numbers.
+// largest normal numbers. One without infinities stops at `most`; in the others it is 0.
 typedef struct dtype_info {
   const char *name;
   size_t size;
   int fraction, smallest, largest;
+  double most;
 } dtype_info;
 
 static const dtype_info dtypes[] = {
-    [IR_F32] = {"f32", 4, 23, -126, 127},
-    [IR_BF16] = {"bf16", 2, 7, -126, 127},
-    [IR_F16] = {"f16", 2, 10, -14, 15},
+    [IR_F32] = {"f32", 4, 23, -126, 127, 0},
+    [IR_BF16] = {"bf16", 2, 7, -126, 127, 0},
+    [IR_F16] = {"f16", 2, 10, -14, 15, 0},
+    [IR_F8E4M3] = {"f8e4m3", 1, 3, -6, 8, 448}, // 480 would be the next one: its code is a NaN
 };
 static_assert(sizeof dtypes / sizeof dtypes[0] == IR_DTYPE_COUNT, "one row for each dtype");
 
@@ -43,16 +45,17 @@ static double power_of_two(int exponent) { // of a normal f64
 // to nearest even.
 static double round_to(const dtype_info *format, double x) {
   static_assert(FLT_EVAL_METHOD == 0, "needs f64 sums that are rounded to f64");
+  if (isnan(x)) return x;
+  const double beyond = format->most != 0 ? format->most : INFINITY;
+  const double limit = format->most != 0 ? format->most : 2 * power_of_two(format->largest);
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   int exponent = (int)(bits >> 52 & 0x7ff) - 1023;
-  if (exponent > 1023) return x; // infinity or NaN
-  if (exponent > format->largest) return copysign(INFINITY, x);
+  if (exponent > format->largest) return copysign(beyond, x);
   if (exponent < format->smallest) exponent = format->smallest; // subnormals share one unit
   const double shift = 1.5 * power_of_two(exponent - format->fraction + 52);
   const double rounded = fabs(x) + shift - shift;
-  if (rounded >= 2 * power_of_two(format->largest)) return copysign(INFINITY, x);
-  return copysign(rounded, x);
+  return copysign(rounded >= limit ? beyond : rounded, x);
 }
 
 double ir_dtype_round(ir_dtype dtype, double x) {

@@ -33,7 +33,8 @@ static int64_t lane_size(const kir_kernel *kernel, const kir_sweep *sweep) {
   return kernel->axes[sweep->loops[sweep->lane].index].size;
 }
 
-// The narrowest element of the rows: 16 bytes of it are the most elements an access has.
+// The narrowest element of the rows: 16 bytes of it are the most elements an access has. An access of
+// f8e4m3 has no more than one of bf16: such rows are mostly results, beside wider ones that are read.
 static int64_t narrowest(const pass_lowering *lowering) {
   int64_t size = sizeof(float);
   for (uint32_t i = 0; i < lowering->kernel->args.count; i++) {
@@ -43,7 +44,7 @@ static int64_t narrowest(const pass_lowering *lowering) {
         element < size)
       size = element;
   }
-  return size;
+  return size < 2 ? 2 : size;
 }
 
 static void cut_to_divide(int64_t *vector, int64_t size) {
@@ -429,6 +430,13 @@ static bool wants_to_stay(const pass_lowering *lowering, const kir_arg *arg,
   return has_own_rows(lowering, arg, reading) && reading->sweeps > 1;
 }
 
+// cp.async brings 4, 8 or 16 bytes, a bulk copy any multiple of 16.
+static bool can_copy(const kir_kernel *kernel, ir_axis lane, size_t element) {
+  size_t access = element * kernel->team.vector;
+  if (access < 4 || access > LARGEST_ACCESS) return false;
+  return kernel->schedule.load == 1 || (size_t)kernel->axes[lane.index].size * element % 16 == 0;
+}
+
 // Rows that a thread reads at its own elements only can come to shared memory ahead of their use.
 static void stage_sources(pass_lowering *lowering, const reading *readings) {
   kir_kernel *kernel = lowering->kernel;
@@ -438,10 +446,9 @@ static void stage_sources(pass_lowering *lowering, const reading *readings) {
     kir_arg *arg = &kernel->args.data[i];
     const ir_type *type = &ir_node_of(lowering->graph, arg->value)->type;
     size_t element = ir_dtype_size(type->dtype);
-    if (!has_own_rows(lowering, arg, &readings[arg->value.index]) ||
-        element * team->vector > LARGEST_ACCESS)
-      continue;
+    if (!has_own_rows(lowering, arg, &readings[arg->value.index])) continue;
     ir_axis lane = type->axes[arg->unit_position];
+    if (!can_copy(kernel, lane, element)) continue;
     int64_t turns = kir_turns(kernel, lane, team->threads * team->split, false);
     if (kernel->axes[lane.index].size * outer_points(kernel, type, lane) == 0) continue;
     arg->staged = true;

@@ -6,7 +6,10 @@
 static const struct {
   const char *name;
   size_t size;
-} dtypes[] = {[RT_F32] = {"f32", 4}, [RT_BF16] = {"bf16", 2}, [RT_F16] = {"f16", 2}};
+} dtypes[] = {[RT_F32] = {"f32", 4},
+              [RT_BF16] = {"bf16", 2},
+              [RT_F16] = {"f16", 2},
+              [RT_F8E4M3] = {"f8e4m3", 1}};
 
 size_t rt_dtype_size(rt_dtype dtype) {
   return dtypes[dtype].size;

@@ -227,7 +227,7 @@ int cli_tensor_create(const fathom_tensor_info *info, cli_tensor *tensor);
 // Copies an array into the tensor, rounding <f4 to the tensor's dtype. Fails when the dtypes do not
 // fit; shapes must agree. `path` is for the message.
 int cli_tensor_load(cli_tensor *tensor, const npy_array *array, const char *path);
-// Writes the tensor in axis order; bf16 as <f4, or as its bits with `raw`.
+// Writes the tensor in axis order; bf16 and f8e4m3 as <f4, or as their bits with `raw`.
 int cli_tensor_save(const cli_tensor *tensor, bool raw, cli_output *output);
 
 #endif

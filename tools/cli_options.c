@@ -89,7 +89,7 @@ static const option table[] = {
     {"--out", "NAME=FILE.npy", CLI_RUN, NAMES, AT(out), 0, 0,
      "where a result goes (default: it is dropped)"},
     {"--raw", NULL, CLI_RUN, FLAG, AT(raw), 0, 0,
-     "write bf16 results as bits, '<u2' (default: as '<f4')"},
+     "write bf16 and f8e4m3 results as bits, '<u2' and '|u1' (default: as '<f4')"},
     {"--seeds", "K", CLI_CHECK, COUNT, AT(seeds), 1, UINT32_MAX,
      "sets of random inputs (default: 3)"},
     {"--suite", "SUITE", CLI_TUNE, TEXT, AT(suite), 0, 0,

@@ -88,8 +88,10 @@ fathom_tensor_info *cli_executable_results(const fathom_executable *executable, 
 }
 
 const char *cli_dtype_name(fathom_dtype dtype) {
-  static const char *const names[] = {
-      [FATHOM_F32] = "f32", [FATHOM_BF16] = "bf16", [FATHOM_F16] = "f16"};
+  static const char *const names[] = {[FATHOM_F32] = "f32",
+                                      [FATHOM_BF16] = "bf16",
+                                      [FATHOM_F16] = "f16",
+                                      [FATHOM_F8E4M3] = "f8e4m3"};
   return names[dtype];
 }
 

@@ -32,6 +32,35 @@ static uint16_t f16_from_f32(uint32_t bits) {
   return (uint16_t)(sign | (magnitude - (112u << 23)) >> 13); // exponent bias 127 to 15
 }
 
+// f8e4m3 ends at 448, and so do larger numbers. Below 2^-6 its last place is 2^-9, which is that of an
+// f32 from 2^14 up, so the addition rounds.
+static uint8_t f8_from_f32(uint32_t bits) {
+  uint32_t sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return (uint8_t)(sign | 0x7f);
+  if (magnitude >= 0x43e00000) return (uint8_t)(sign | 0x7e);
+  if (magnitude < 0x3c800000) {
+    const float base = 0x1p14f;
+    float sum, value;
+    uint32_t sum_bits, base_bits;
+    memcpy(&value, &magnitude, sizeof value);
+    sum = value + base;
+    memcpy(&sum_bits, &sum, sizeof sum);
+    memcpy(&base_bits, &base, sizeof base);
+    return (uint8_t)(sign | (sum_bits - base_bits));
+  }
+  magnitude += 0x7ffff + (magnitude >> 20 & 1);
+  return (uint8_t)(sign | (magnitude - (120u << 23)) >> 20); // exponent bias 127 to 7
+}
+
+static uint32_t f32_from_f8(uint8_t code) {
+  uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7f, bits;
+  if (magnitude == 0x7f) return sign | 0x7fc00000;
+  if (magnitude >= 8) return sign | ((magnitude << 20) + (120u << 23));
+  float value = (float)magnitude * 0x1p-9f;
+  memcpy(&bits, &value, sizeof bits);
+  return sign | bits;
+}
+
 // ---- rows ---------------------------------------------------------------------------------------
 // Steps are in bytes.
 
@@ -54,6 +83,9 @@ ROW_COPY(copy_half, uint16_t, uint16_t, x)
 ROW_COPY(narrow_bf16, uint32_t, uint16_t, bf16_from_f32(x))
 ROW_COPY(narrow_f16, uint32_t, uint16_t, f16_from_f32(x))
 ROW_COPY(widen_bf16, uint16_t, uint32_t, (uint32_t)x << 16)
+ROW_COPY(copy_byte, uint8_t, uint8_t, x)
+ROW_COPY(narrow_f8, uint32_t, uint8_t, f8_from_f32(x))
+ROW_COPY(widen_f8, uint8_t, uint32_t, f32_from_f8(x))
 
 // What a parameter of each dtype accepts.
 static const struct {
@@ -61,9 +93,10 @@ static const struct {
   npy_type type;
   row_copy copy;
 } loads[] = {
-    {FATHOM_F32, NPY_F4, copy_word},  {FATHOM_BF16, NPY_F4, narrow_bf16},
-    {FATHOM_BF16, NPY_U2, copy_half}, {FATHOM_BF16, NPY_V2, copy_half},
-    {FATHOM_F16, NPY_F4, narrow_f16}, {FATHOM_F16, NPY_F2, copy_half},
+    {FATHOM_F32, NPY_F4, copy_word},    {FATHOM_BF16, NPY_F4, narrow_bf16},
+    {FATHOM_BF16, NPY_U2, copy_half},   {FATHOM_BF16, NPY_V2, copy_half},
+    {FATHOM_F16, NPY_F4, narrow_f16},   {FATHOM_F16, NPY_F2, copy_half},
+    {FATHOM_F8E4M3, NPY_F4, narrow_f8}, {FATHOM_F8E4M3, NPY_U1, copy_byte},
 };
 enum { LOAD_COUNT = sizeof loads / sizeof *loads };
 
@@ -76,11 +109,18 @@ static const saving saves[] = {
     [FATHOM_F32] = {NPY_F4, copy_word},
     [FATHOM_BF16] = {NPY_F4, widen_bf16},
     [FATHOM_F16] = {NPY_F2, copy_half},
+    [FATHOM_F8E4M3] = {NPY_F4, widen_f8},
 };
-static const saving bits_of_bf16 = {NPY_U2, copy_half};
+// The same with --raw.
+static const saving raw_saves[] = {
+    [FATHOM_F32] = {NPY_F4, copy_word},
+    [FATHOM_BF16] = {NPY_U2, copy_half},
+    [FATHOM_F16] = {NPY_F2, copy_half},
+    [FATHOM_F8E4M3] = {NPY_U1, copy_byte},
+};
 
 static int64_t dtype_bytes(fathom_dtype dtype) {
-  return dtype == FATHOM_F32 ? 4 : 2;
+  return (int64_t)npy_type_size(raw_saves[dtype].type);
 }
 
 // One side of a copy: memory and the strides of each axis, in bytes.
@@ -120,6 +160,7 @@ static DLDataType dlpack_type(fathom_dtype dtype) {
       [FATHOM_F32] = {kDLFloat, 32, 1},
       [FATHOM_BF16] = {kDLBfloat, 16, 1},
       [FATHOM_F16] = {kDLFloat, 16, 1},
+      [FATHOM_F8E4M3] = {10, 8, 1}, // DLPack 1.1's kDLFloat8_e4m3fn
   };
   return table[dtype];
 }
@@ -174,7 +215,7 @@ int cli_tensor_load(cli_tensor *tensor, const npy_array *array, const char *path
 
 int cli_tensor_save(const cli_tensor *tensor, bool raw, cli_output *output) {
   const fathom_tensor_info *info = tensor->info;
-  const saving *how = raw && info->dtype == FATHOM_BF16 ? &bits_of_bf16 : &saves[info->dtype];
+  const saving *how = raw ? &raw_saves[info->dtype] : &saves[info->dtype];
   int64_t dense[FATHOM_MAX_RANK] = {0}, count = 1; // cli_tensor_create has checked the products
   for (uint32_t i = info->rank; i-- > 0; count *= info->sizes[i])
     dense[i] = count;

@@ -252,8 +252,8 @@ const cli_command cli_run = {
         "type, whatever its layout; dynamic axes get their sizes from them.\n"
         "f32 takes dtype '<f4'; f16 takes '<f2' and '<f4'; bf16 takes '<f4' and, as bits, '<u2' "
         "or\n"
-        "'|V2'. Where '<f4' is narrowed it is rounded to nearest even. f32 and bf16 results are\n"
-        "written as '<f4', f16 results as '<f2'.",
+        "'|V2'; f8e4m3 takes '<f4' and, as bits, '|u1'. Where '<f4' is narrowed it is rounded to\n"
+        "nearest even. f16 results are written as '<f2', all others as '<f4'.",
     .example = "  $ fathom run minilm_site.fir --in bank=bank.npy --in query=query.npy --in "
                "gain=gain.npy \\\n"
                "      --out a=weights.npy --out h=mix.npy\n"

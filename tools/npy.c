@@ -20,10 +20,8 @@ static const struct {
   const char *descr;
   size_t size;
 } types[NPY_TYPE_COUNT] = {
-    [NPY_F4] = {"<f4", 4},
-    [NPY_F2] = {"<f2", 2},
-    [NPY_U2] = {"<u2", 2},
-    [NPY_V2] = {"|V2", 2},
+    [NPY_F4] = {"<f4", 4}, [NPY_F2] = {"<f2", 2}, [NPY_U2] = {"<u2", 2},
+    [NPY_V2] = {"|V2", 2}, [NPY_U1] = {"|u1", 1},
 };
 
 const char *npy_type_descr(npy_type type) {
@@ -214,9 +212,10 @@ static bool find_type(const char *descr, npy_type *type, npy_error *error) {
     return fail(error, "big-endian dtype '%s'; convert it with array.astype('<f4')", descr);
   if (strcmp(descr, "<f8") == 0)
     return fail(error, "dtype '<f8' (double); convert it with array.astype('<f4')");
-  return fail(error,
-              "dtype '%s'; expected '<f4', '<f2', '<u2' or '|V2': convert it with array.astype",
-              descr);
+  return fail(
+      error,
+      "dtype '%s'; expected '<f4', '<f2', '<u2', '|V2' or '|u1': convert it with array.astype",
+      descr);
 }
 
 // Strides, and the size of the data. Empty axes count as one here, so that no stride overflows

@@ -1,8 +1,8 @@
 // npy: NumPy's .npy array files (format versions 1, 2 and 3; little-endian host).
 //
 // Specification: numpy/lib/format.py, "NPY format". Only the types kernels use are read: '<f4',
-// '<f2', and 16-bit patterns as '<u2' or '|V2' (how bfloat16 arrays are saved). Every other file is
-// refused with the reason, whatever its bytes are.
+// '<f2', and patterns of 16 bits as '<u2' or '|V2' (how bfloat16 arrays are saved), of 8 bits as '|u1'.
+// Every other file is refused with the reason, whatever its bytes are.
 #ifndef FATHOM_NPY_H
 #define FATHOM_NPY_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef enum npy_type { NPY_F4, NPY_F2, NPY_U2, NPY_V2, NPY_TYPE_COUNT } npy_type;
+typedef enum npy_type { NPY_F4, NPY_F2, NPY_U2, NPY_V2, NPY_U1, NPY_TYPE_COUNT } npy_type;
 
 const char *npy_type_descr(npy_type type); // "<f4"
 size_t npy_type_size(npy_type type);       // bytes

@@ -200,8 +200,9 @@ static void set_tiles(cuda_logits *l, const cuda_arch *arch) {
 bool cuda_logits_is(const kir_kernel *kernel) {
   uint32_t rows;
   const ir_node *dot = find_dot(kernel, &rows);
-  return dot && (ir_node_of(kernel->graph, dot->operands[rows])->type.dtype != IR_F32 ||
-                 kernel->schedule.logits == 2);
+  if (!dot) return false;
+  ir_dtype dtype = ir_node_of(kernel->graph, dot->operands[rows])->type.dtype;
+  return dtype == IR_BF16 || dtype == IR_F16 || (dtype == IR_F32 && kernel->schedule.logits == 2);
 }
 
 const cuda_logits *cuda_logits_create(base_arena *arena, const kir_kernel *kernel,

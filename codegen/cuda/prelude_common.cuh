@@ -19,6 +19,36 @@ FM_DEVICE float fm_widen(float x) { return x; }
 FM_DEVICE float fm_widen(fm_bf16 x) { return fm_from_bits((unsigned)x.bits << 16); }
 FM_DEVICE float fm_widen(fm_f16 x) { return fm_half_to_float(x.bits); }
 
+// f8e4m3: a sign, four bits of exponent (bias 7), three of fraction; no infinities, and NaN is the code
+// with all bits set. Below 2^-6 its last place is 2^-9, which is that of an f32 from 2^14 up.
+#ifndef FM_CONVERTS_F8
+FM_DEVICE float fm_f8_to_float(unsigned char code) {
+  unsigned magnitude = code & 0x7f;
+  float small = fm_from_bits(magnitude | 0x46800000) - 16384.0f;
+  unsigned bits = magnitude < 8      ? fm_bits(small)
+                  : magnitude < 0x7f ? (magnitude << 20) + (120u << 23)
+                                     : 0x7fc00000u;
+  return fm_from_bits(bits | (code & 0x80u) << 24);
+}
+// What is larger than 448 becomes 448, infinity too.
+FM_DEVICE unsigned char fm_float_to_f8(float x) {
+  unsigned bits = fm_bits(x), sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
+  unsigned clamped = magnitude < 0x43e00000 ? magnitude : 0x43e00000;
+  unsigned small = fm_bits(fm_from_bits(clamped) + 16384.0f) - 0x46800000;
+  unsigned normal = (clamped + 0x7ffff + (clamped >> 20 & 1) - (120u << 23)) >> 20;
+  unsigned code = magnitude > 0x7f800000 ? 0x7f : magnitude < 0x3c800000 ? small : normal;
+  return (unsigned char)(sign | code);
+}
+FM_DEVICE unsigned fm_narrow_f8_pair(float low, float high) {
+  return fm_float_to_f8(low) | (unsigned)fm_float_to_f8(high) << 8;
+}
+FM_DEVICE void fm_widen_f8_pair(float &low, float &high, unsigned pair) {
+  low = fm_f8_to_float((unsigned char)pair);
+  high = fm_f8_to_float((unsigned char)(pair >> 8));
+}
+#endif
+FM_DEVICE float fm_widen(fm_f8 x) { return fm_f8_to_float(x.bits); }
+
 #ifndef FM_NARROWS_BF16
 FM_DEVICE unsigned short fm_float_to_bf16(float x) {
   unsigned bits = fm_bits(x);
@@ -34,6 +64,8 @@ template <class T> FM_DEVICE T fm_narrow(float x) {
     return x;
   else if constexpr (fm_same<T, fm_f16>)
     return T{fm_float_to_half(x)};
+  else if constexpr (fm_same<T, fm_f8>)
+    return T{fm_float_to_f8(x)};
   else
     return T{fm_float_to_bf16(x)};
 }
@@ -59,6 +91,10 @@ template <class T, int V> FM_DEVICE void fm_unpack(float (&x)[V], fm_raw<V * siz
   for (int i = 0; i < V && !EIGHT; i++) {
     if constexpr (sizeof(T) == 4) {
       x[i] = fm_from_bits(raw.word[i]);
+    } else if constexpr (sizeof(T) == 1 && V == 1) {
+      x[i] = fm_widen(T{raw.word[0]});
+    } else if constexpr (sizeof(T) == 1) {
+      if (i % 2 == 0) fm_widen_f8_pair(x[i], x[i + 1], raw.word[i / 4] >> i % 4 * 8 & 0xffff);
     } else {
       x[i] = fm_widen(T{(unsigned short)(raw.word[i / 2] >> i % 2 * 16)});
     }
@@ -83,6 +119,13 @@ template <class T, int V> FM_DEVICE fm_raw<V * sizeof(T)> fm_pack(const float (&
     for (int i = 0; i < V; i++) raw.word[i] = fm_bits(x[i]);
   } else if constexpr (V == 1) {
     raw.word[0] = fm_narrow<T>(x[0]).bits;
+  } else if constexpr (sizeof(T) == 1) {
+#pragma unroll
+    for (int i = 0; i < V; i += 4) {
+      unsigned word = fm_narrow_f8_pair(x[i], x[i + 1]);
+      if constexpr (V >= 4) word |= fm_narrow_f8_pair(x[i + 2], x[i + 3]) << 16;
+      raw.word[i / 4] = word;
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < V; i += 2) raw.word[i / 2] = fm_narrow_pair(x[i], x[i + 1], T{});

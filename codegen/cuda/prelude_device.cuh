@@ -21,13 +21,19 @@ struct fm_bf16 {
 struct fm_f16 {
   unsigned short bits;
 };
+struct fm_f8 { // f8e4m3
+  unsigned char bits;
+};
 
-// The registers of one memory access of 2, 4, 8 or 16 bytes.
+// The registers of one memory access of 1, 2, 4, 8 or 16 bytes.
 template <int BYTES> struct fm_raw {
   unsigned word[BYTES / 4];
 };
 template <> struct fm_raw<2> {
   unsigned short word[1];
+};
+template <> struct fm_raw<1> {
+  unsigned char word[1];
 };
 
 // -- threads
@@ -69,7 +75,11 @@ FM_DEVICE unsigned fm_shared_address(const void *p) { return __cvta_generic_to_s
   template <int BYTES> FM_DEVICE fm_raw<BYTES> NAME(const void *p) {                               \
     fm_raw<BYTES> r;                                                                               \
     unsigned long long from = fm_global_address(p);                                                \
-    if constexpr (BYTES == 2) {                                                                    \
+    if constexpr (BYTES == 1) {                                                                    \
+      unsigned short byte;                                                                         \
+      asm volatile(LD ".u8 %0, [%1];" : "=h"(byte) : "l"(from));                                   \
+      r.word[0] = (unsigned char)byte;                                                             \
+    } else if constexpr (BYTES == 2) {                                                             \
       asm volatile(LD ".u16 %0, [%1];" : "=h"(r.word[0]) : "l"(from));                             \
     } else if constexpr (BYTES == 4) {                                                             \
       asm volatile(LD ".u32 %0, [%1];" : "=r"(r.word[0]) : "l"(from));                             \
@@ -88,7 +98,9 @@ FM_DEVICE unsigned fm_shared_address(const void *p) { return __cvta_generic_to_s
 #define FM_DEFINE_STORE(NAME, ST)                                                                  \
   template <int BYTES> FM_DEVICE void NAME(void *p, fm_raw<BYTES> v) {                             \
     unsigned long long to = fm_global_address(p);                                                  \
-    if constexpr (BYTES == 2) {                                                                    \
+    if constexpr (BYTES == 1) {                                                                    \
+      asm volatile(ST ".u8 [%0], %1;" ::"l"(to), "h"((unsigned short)v.word[0]));                  \
+    } else if constexpr (BYTES == 2) {                                                             \
       asm volatile(ST ".u16 [%0], %1;" ::"l"(to), "h"(v.word[0]));                                 \
     } else if constexpr (BYTES == 4) {                                                             \
       asm volatile(ST ".u32 [%0], %1;" ::"l"(to), "r"(v.word[0]));                                 \
@@ -339,5 +351,32 @@ FM_DEVICE unsigned fm_narrow_pair(float low, float high, fm_f16) {
   unsigned word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
+}
+#endif
+#if FM_ARCH >= 890
+// f8e4m3 goes in pairs, the first in the low byte; its way to f32 is by f16, which holds all of it.
+#define FM_CONVERTS_F8 1
+FM_DEVICE unsigned fm_narrow_f8_pair(float low, float high) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+FM_DEVICE void fm_widen_f8_pair(float &low, float &high, unsigned pair) {
+  asm("{\n\t"
+      ".reg .b32 halves;\n\t"
+      ".reg .b16 low, high;\n\t"
+      "cvt.rn.f16x2.e4m3x2 halves, %2;\n\t"
+      "mov.b32 {low, high}, halves;\n\t"
+      "cvt.f32.f16 %0, low;\n\t"
+      "cvt.f32.f16 %1, high;\n\t"
+      "}"
+      : "=f"(low), "=f"(high)
+      : "h"((unsigned short)pair));
+}
+FM_DEVICE unsigned char fm_float_to_f8(float x) { return (unsigned char)fm_narrow_f8_pair(x, 0); }
+FM_DEVICE float fm_f8_to_float(unsigned char code) {
+  float x, none;
+  fm_widen_f8_pair(x, none, code);
+  return x;
 }
 #endif

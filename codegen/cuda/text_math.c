@@ -7,7 +7,7 @@
 
 const char *text_type(ir_dtype dtype) {
   static const char *const types[] = {
-      [IR_F32] = "float", [IR_BF16] = "fm_bf16", [IR_F16] = "fm_f16"};
+      [IR_F32] = "float", [IR_BF16] = "fm_bf16", [IR_F16] = "fm_f16", [IR_F8E4M3] = "fm_f8"};
   return types[dtype];
 }
 

@@ -145,7 +145,7 @@ typedef enum emu_bias {
   EMU_BIASES
 } emu_bias;
 
-// Distinct bytes of one span, a bit for two bytes.
+// Distinct bytes of one span, a bit for each.
 typedef struct emu_map {
   uint8_t *read, *written;
 } emu_map;

@@ -138,7 +138,7 @@ static bool make_maps(emu_machine *machine, uint32_t blocks) {
       calloc((size_t)blocks * (l->threads / EMU_WARP) * EMU_BROADCASTS, sizeof(emu_broadcast));
   if (!machine->maps || !machine->traffic || !machine->broadcasts) return false;
   for (uint32_t i = 0; i < l->span_count; i++) {
-    const size_t bytes = l->spans[i].bytes / 16 + 2; // a span may begin and end within 16 bytes
+    const size_t bytes = l->spans[i].bytes / 8 + 4; // a span may begin and end within 16 bytes
     machine->maps[i].read = calloc(bytes, 1);
     machine->maps[i].written = l->spans[i].written ? calloc(bytes, 1) : NULL;
     if (!machine->maps[i].read || (l->spans[i].written && !machine->maps[i].written)) return false;

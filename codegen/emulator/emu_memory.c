@@ -8,7 +8,7 @@
 
 #include "codegen/emulator/emu.h"
 
-// As a word, and as two bf16 or f16: NaN, which survives arithmetic and shows in results.
+// As a word, as two bf16 or f16 and as four f8e4m3: NaN, which survives arithmetic and shows in results.
 static const uint32_t poison = 0x7fff7fff;
 static const unsigned char red = 0xc5;
 
@@ -60,14 +60,14 @@ static bool shared_by_lanes(emu_fiber *self, uintptr_t address, uint32_t bytes, 
 
 // How many of these bytes are marked for the first time.
 static uint64_t mark(uint8_t *map, const char *data, uintptr_t address, uint32_t bytes) {
-  const uintptr_t first = (address - ((uintptr_t)data & ~(uintptr_t)15)) / 2;
+  const uintptr_t first = address - ((uintptr_t)data & ~(uintptr_t)15);
   uint64_t fresh = 0;
-  for (uintptr_t i = first; i < first + bytes / 2;) {
+  for (uintptr_t i = first; i < first + bytes;) {
     // Up to eight bits of one byte of the map at once.
     const uint32_t shift = i % 8;
-    const uintptr_t left = first + bytes / 2 - i, count = left < 8 - shift ? left : 8 - shift;
+    const uintptr_t left = first + bytes - i, count = left < 8 - shift ? left : 8 - shift;
     const uint8_t bits = (uint8_t)(((1u << count) - 1) << shift);
-    fresh += 2u * (unsigned)__builtin_popcount(bits & ~map[i / 8]);
+    fresh += (unsigned)__builtin_popcount(bits & ~map[i / 8]);
     map[i / 8] |= bits;
     i += count;
   }

@@ -35,13 +35,19 @@ struct fm_bf16 {
 struct fm_f16 {
   unsigned short bits;
 };
+struct fm_f8 { // f8e4m3
+  unsigned char bits;
+};
 
-// The registers of one memory access of 2, 4, 8 or 16 bytes.
+// The registers of one memory access of 1, 2, 4, 8 or 16 bytes.
 template <int BYTES> struct fm_raw {
   unsigned word[BYTES / 4];
 };
 template <> struct fm_raw<2> {
   unsigned short word[1];
+};
+template <> struct fm_raw<1> {
+  unsigned char word[1];
 };
 
 // The emulator, which sets this when it has loaded the kernel.

@@ -1,5 +1,5 @@
-// Arithmetic on f32 and vectors of f32: map ops, exp and log without a math library, bf16 and f16
-// storage.
+// Arithmetic on f32 and vectors of f32: map ops, exp and log without a math library, and how the
+// narrower types are stored.
 //
 // No fast-math flags: infinities and NaN matter. Products and sums may fuse (llvm.fmuladd), which
 // only makes them more exact.
@@ -227,7 +227,10 @@ LLVMValueRef emit_map(emitter *e, ir_op op, LLVMValueRef a, LLVMValueRef b) {
 // ---- storage ------------------------------------------------------------------------------------
 
 LLVMTypeRef emit_stored_type(emitter *e, ir_dtype dtype, uint32_t width) {
-  LLVMTypeRef scalar = dtype == IR_F32 ? e->f32 : dtype == IR_F16 && e->halves ? e->f16 : e->i16;
+  LLVMTypeRef scalar = dtype == IR_F32                ? e->f32
+                       : dtype == IR_F8E4M3           ? e->i8
+                       : dtype == IR_F16 && e->halves ? e->f16
+                                                      : e->i16;
   return widened(scalar, width);
 }
 
@@ -280,9 +283,78 @@ static LLVMValueRef narrow_half(emitter *e, LLVMValueRef value) {
   return LLVMBuildTrunc(b, result, emit_stored_type(e, IR_F16, width), "");
 }
 
+// f8e4m3: a sign, four bits of exponent (bias 7), three of fraction. No infinities; NaN is the code
+// with all bits set. CPUs have no instructions for it.
+
+static LLVMValueRef below(emitter *e, LLVMValueRef bits, uint32_t limit) {
+  return LLVMBuildICmp(e->builder, LLVMIntULT, bits, int_constant(e, limit, emit_width(bits)), "");
+}
+
+static LLVMValueRef masked(emitter *e, LLVMValueRef bits, uint32_t mask) {
+  return LLVMBuildAnd(e->builder, bits, int_constant(e, mask, emit_width(bits)), "");
+}
+
+// The codes 0 to 7 are multiples of 2^-9, the last place of an f32 from 2^14 up. By way of that
+// number nothing is ever subnormal in f32, which CPUs are slow at.
+static LLVMValueRef widen_f8(emitter *e, LLVMValueRef stored) {
+  LLVMBuilderRef b = e->builder;
+  uint32_t width = emit_width(stored);
+  LLVMValueRef code = LLVMBuildZExt(b, stored, widened(e->i32, width), "");
+  LLVMValueRef sign = LLVMBuildShl(b, masked(e, code, 0x80), int_constant(e, 24, width), "");
+  LLVMValueRef magnitude = masked(e, code, 0x7f), base = emit_constant(e, 0x1p14, width);
+  LLVMValueRef normal = LLVMBuildAdd(b, LLVMBuildShl(b, magnitude, int_constant(e, 20, width), ""),
+                                     int_constant(e, 120u << 23, width), "");
+  LLVMValueRef above = as_float(e, LLVMBuildOr(b, magnitude, as_int(e, base), ""));
+  LLVMValueRef small = as_int(e, LLVMBuildFSub(b, above, base, ""));
+  LLVMValueRef value = LLVMBuildSelect(b, below(e, magnitude, 8), small, normal, "");
+  value =
+      LLVMBuildSelect(b, below(e, magnitude, 0x7f), value, int_constant(e, 0x7fc00000, width), "");
+  return as_float(e, LLVMBuildOr(b, value, sign, ""));
+}
+
+// Adding 1.5 * 2^23 units of the last place kept, and taking it away again, rounds to nearest even.
+// Up to 2^-6 all share one unit; from 448 up, infinity too, all are 448.
+static LLVMValueRef round_f8(emitter *e, LLVMValueRef value) {
+  LLVMBuilderRef b = e->builder;
+  uint32_t width = emit_width(value);
+  LLVMValueRef bits = as_int(e, value), sign = masked(e, bits, 0x80000000u);
+  LLVMValueRef magnitude = masked(e, bits, 0x7fffffff), most = int_constant(e, 0x43e00000, width);
+  magnitude = LLVMBuildSelect(b, below(e, magnitude, 0x43e00000), magnitude, most, "");
+  LLVMValueRef exponent = masked(e, magnitude, 0x7f800000),
+               least = int_constant(e, 0x3c800000, width);
+  exponent = LLVMBuildSelect(b, below(e, exponent, 0x3c800000), least, exponent, "");
+  LLVMValueRef shift =
+      as_float(e, LLVMBuildAdd(b, exponent, int_constant(e, (20u << 23) + 0x400000, width), ""));
+  LLVMValueRef rounded =
+      LLVMBuildFSub(b, LLVMBuildFAdd(b, as_float(e, magnitude), shift, ""), shift, "");
+  LLVMValueRef result = as_float(e, LLVMBuildOr(b, as_int(e, rounded), sign, ""));
+  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, value, value, "");
+  return LLVMBuildSelect(b, nan, value, result, "");
+}
+
+// The code of a number that has one, or NaN.
+static LLVMValueRef narrow_f8(emitter *e, LLVMValueRef value) {
+  LLVMBuilderRef b = e->builder;
+  uint32_t width = emit_width(value);
+  LLVMValueRef bits = as_int(e, value), base = emit_constant(e, 0x1p14, width);
+  LLVMValueRef magnitude = masked(e, bits, 0x7fffffff);
+  LLVMValueRef sign = masked(e, LLVMBuildLShr(b, bits, int_constant(e, 24, width), ""), 0x80);
+  LLVMValueRef normal =
+      LLVMBuildLShr(b, LLVMBuildSub(b, magnitude, int_constant(e, 120u << 23, width), ""),
+                    int_constant(e, 20, width), "");
+  LLVMValueRef above = as_int(e, LLVMBuildFAdd(b, as_float(e, magnitude), base, ""));
+  LLVMValueRef small = LLVMBuildSub(b, above, as_int(e, base), "");
+  LLVMValueRef code = LLVMBuildSelect(b, below(e, magnitude, 0x3c800000), small, normal, "");
+  code =
+      LLVMBuildSelect(b, below(e, magnitude, 0x7f800000), code, int_constant(e, 0x7f, width), "");
+  return LLVMBuildTrunc(b, LLVMBuildOr(b, code, sign, ""), emit_stored_type(e, IR_F8E4M3, width),
+                        "");
+}
+
 LLVMValueRef emit_widen(emitter *e, ir_dtype dtype, LLVMValueRef stored) {
   uint32_t width = emit_width(stored);
   if (dtype == IR_F32) return stored;
+  if (dtype == IR_F8E4M3) return widen_f8(e, stored);
   if (dtype == IR_F16)
     return e->halves ? LLVMBuildFPExt(e->builder, stored, emit_type(e, width), "")
                      : widen_half(e, stored);
@@ -309,6 +381,7 @@ static LLVMValueRef rounded_bits(emitter *e, LLVMValueRef value) {
 LLVMValueRef emit_round(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   uint32_t width = emit_width(value);
   if (dtype == IR_F32) return value;
+  if (dtype == IR_F8E4M3) return round_f8(e, value);
   if (dtype == IR_F16) return emit_widen(e, dtype, emit_narrow(e, dtype, value));
   return as_float(
       e, LLVMBuildAnd(e->builder, rounded_bits(e, value), int_constant(e, 0xffff0000u, width), ""));
@@ -318,6 +391,7 @@ LLVMValueRef emit_narrow(emitter *e, ir_dtype dtype, LLVMValueRef value) {
   uint32_t width = emit_width(value);
   if (dtype == IR_F32) return value;
   LLVMTypeRef stored = emit_stored_type(e, dtype, width);
+  if (dtype == IR_F8E4M3) return narrow_f8(e, value);
   if (dtype == IR_F16)
     return e->halves ? LLVMBuildFPTrunc(e->builder, value, stored, "") : narrow_half(e, value);
   LLVMValueRef upper = LLVMBuildLShr(e->builder, as_int(e, value), int_constant(e, 16, width), "");

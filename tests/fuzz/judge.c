@@ -13,7 +13,8 @@
 enum { TRIALS = 6, SEEDS = 2, ROW_PADDING = 5 };
 static const double margin = 4.0;       // times the largest move seen
 static const double f32_noise = 2.4e-7; // four roundings: what one op may lose
-static const double low_noise[] = {[IR_F32] = 0, [IR_BF16] = 3.9e-3, [IR_F16] = 4.9e-4};
+static const double low_noise[] = {
+    [IR_F32] = 0, [IR_BF16] = 3.9e-3, [IR_F16] = 4.9e-4, [IR_F8E4M3] = 6.2e-2};
 static const double absolute_floor = 6e-8; // half of the smallest f16
 
 // ---- random numbers -----------------------------------------------------------------------------
@@ -203,7 +204,8 @@ static void execute(run *r, const fathom_executable *executable) {
 }
 
 static base_str compare(run *r, uint64_t *state, double largest_logit) {
-  static const double relative[] = {[IR_F32] = 2e-6, [IR_BF16] = 4e-3, [IR_F16] = 1e-3};
+  static const double relative[] = {
+      [IR_F32] = 2e-6, [IR_BF16] = 4e-3, [IR_F16] = 1e-3, [IR_F8E4M3] = 4e-2};
   uint32_t params = r->graph->param_count;
   double *moves = NULL;
   for (uint32_t i = 0; i < r->graph->results.count; i++) {

@@ -265,7 +265,7 @@ static void test_values_that_are_wrong(void **state) {
   expect_error(HEAD KERNEL "  set: {D: 8, D: 9}\n", "s.yaml:12:15: error: 'D' is given twice\n");
   expect_errors(HEAD KERNEL "  dtypes: {bf16: f64}\n",
                 (const char *const[]){"s.yaml:12:18: error: unknown dtype 'f64'\n",
-                                      "hint: the dtypes are f32, bf16, f16\n", NULL});
+                                      "hint: the dtypes are f32, bf16, f16, f8e4m3\n", NULL});
   expect_error(HEAD KERNEL "  dtypes: {half: f32}\n",
                "s.yaml:12:12: error: unknown dtype 'half'\n");
   expect_error(HEAD KERNEL "  dtypes: {f16: f32}\n",
