@@ -19,17 +19,23 @@ typedef struct copy_nest {
   copy_loop loops[RT_MAX_RANK]; // outermost first
 } copy_nest;
 
+// Copies of a size that is known to the compiler take no call.
+static inline void copy_elements(const copy_loop *line, size_t element, char *to,
+                                 const char *from) {
+  for (int64_t i = 0; i < line->count; i++) {
+    memcpy(rt_shift(to, i * line->to), rt_shift(from, i * line->from), element);
+  }
+}
+
 static void copy_line(const copy_loop *line, size_t element, char *to, const char *from) {
   if (line->to == (int64_t)element && line->from == (int64_t)element) {
     memcpy(to, from, (size_t)line->count * element);
   } else if (element == 4) {
-    for (int64_t i = 0; i < line->count; i++) {
-      memcpy(rt_shift(to, i * line->to), rt_shift(from, i * line->from), 4);
-    }
+    copy_elements(line, 4, to, from);
+  } else if (element == 2) {
+    copy_elements(line, 2, to, from);
   } else {
-    for (int64_t i = 0; i < line->count; i++) {
-      memcpy(rt_shift(to, i * line->to), rt_shift(from, i * line->from), 2);
-    }
+    copy_elements(line, 1, to, from);
   }
 }
 

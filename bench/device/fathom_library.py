@@ -9,7 +9,7 @@ from ctypes import c_void_p
 from typing import NamedTuple
 
 KDLCPU, KDLCUDA = 1, 2
-DTYPES = {"f32": (2, 32), "bf16": (4, 16), "f16": (2, 16)}  # code and bits of DLPack
+DTYPES = {"f32": (2, 32), "bf16": (4, 16), "f16": (2, 16), "f8e4m3": (10, 8)}  # code and bits of DLPack
 
 
 class Memory(NamedTuple):

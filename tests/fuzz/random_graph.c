@@ -16,9 +16,10 @@ enum {
   MOST_ELEMENTS = 40000, // of a value
   MOST_WORK = 160000,    // of a reduction
 };
-static const double input_range = 6.0;  // standard normals stay within
-static const double most_value = 1e5;   // further out nothing is built
-static const double f16_range = 2000.0; // values beyond are not made f16
+static const double input_range = 6.0;                   // standard normals stay within
+static const double most_value = 1e5;                    // further out nothing is built
+static const double f16_range = 2000.0;                  // values beyond are not made f16
+static const double f8_range = 200.0, f8_least = 0x1p-6; // nor others f8e4m3
 
 typedef struct range {
   double low, high;
@@ -126,10 +127,15 @@ static bool target_axis(maker *m, uint64_t taken, int64_t size, bool follows, ir
 // ---- nodes --------------------------------------------------------------------------------------
 
 static ir_dtype pick_dtype(maker *m, range r) {
-  static const ir_dtype dtypes[] = {IR_F32, IR_F32, IR_F32, IR_BF16, IR_BF16, IR_F16};
-  ir_dtype dtype = dtypes[pick(m, 6)];
-  bool fits = fabs(r.low) <= f16_range && fabs(r.high) <= f16_range;
-  return dtype == IR_F16 && !fits ? IR_F32 : dtype;
+  static const ir_dtype dtypes[] = {IR_F32,  IR_F32,  IR_F32, IR_F32,
+                                    IR_BF16, IR_BF16, IR_F16, IR_F8E4M3};
+  ir_dtype dtype = dtypes[pick(m, sizeof dtypes / sizeof dtypes[0])];
+  double most = fmax(fabs(r.low), fabs(r.high));
+  // Near 0 an f8e4m3 may become 0, by which others may divide.
+  bool clear = r.low >= f8_least || r.high <= -f8_least || (r.low < 0 && r.high > 0);
+  if (dtype == IR_F16 && most > f16_range) return IR_F32;
+  if (dtype == IR_F8E4M3 && (most > f8_range || !clear)) return IR_F32;
+  return dtype;
 }
 
 static void shuffle(maker *m, uint32_t count, ir_axis *axes) {

@@ -43,7 +43,7 @@ SHAPES = {
     "N": [1, 2, 3, 5, 8, 9, 10, 17, 49, 129],
     "T": [0, 1, 2, 7, 63, 64, 65, 1024],
     "S": [1, 2, 6, 16, 24],
-    "dtype": ["f32", "bf16", "f16"],
+    "dtype": ["f32", "bf16", "f16", "f8e4m3"],
     "layout": ["written", "row-major", "row-inner", "hidden-outer"],
     "strided": [0, 1],
     "misalign": [0, 1, 3],

@@ -70,6 +70,14 @@ static void test_bounds(void **state) {
       // an inexact value rounded on the way
       {"graph @g(%x: f32[T]) { %e = exp %x : bf16[T] %r = cast %e : f32[T] return %r }", 4e-3},
       {"graph @g(%x: f32[T]) { %e = exp %x : f16[T] %r = neg %e : f32[T] return %r }", 1e-3},
+      {"graph @g(%x: f32[T]) { %e = exp %x : f8e4m3[T] %r = neg %e : f32[T] return %r }", 4e-2},
+      // products of narrow numbers are f32 numbers; sums and quotients take one type
+      {"graph @g(%x: f16[T], %y: bf16[T]) { %r = mul %x, %y : f8e4m3[T] return %r }", 0.0},
+      {"graph @g(%x: f8e4m3[T], %y: f16[T]) { %r = add %x, %y : f16[T] return %r }", 0.0},
+      {"graph @g(%x: f8e4m3[T], %y: bf16[T]) { %r = div %x, %y : bf16[T] return %r }", 0.0},
+      {"graph @g(%x: bf16[T], %y: bf16[T]) { %r = add %x, %y : f8e4m3[T] return %r }", 4e-2},
+      {"graph @g(%x: f16[T], %y: f16[T]) { %r = sub %x, %y : bf16[T] return %r }", 4e-3},
+      {"graph @g(%x: f8e4m3[T], %y: f8e4m3[T]) { %r = div %x, %y : f8e4m3[T] return %r }", 4e-2},
       // an exact one does not widen what follows
       {"graph @g(%x: bf16[T]) { %s = add %x, %x : bf16[T] %r = exp %s : f32[T] return %r }",
        2e-6 * 30},

@@ -22,6 +22,24 @@ def widen(bits):
     return (bits.astype("<u4") << 16).view("<f4")
 
 
+# The numbers that the codes 0 to 126 of f8e4m3 stand for; 127 is NaN, and the eighth bit is the sign.
+F8 = np.array([m / 512 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)])[:127]
+
+
+def round_f8(x):
+    """To nearest even and at most 448, as codes of f8e4m3."""
+    size = np.abs(x.astype("f8"))
+    middles = (F8[:-1] + F8[1:]) / 2
+    low, high = np.searchsorted(middles, size, "left"), np.searchsorted(middles, size, "right")
+    code = np.where(low % 2 == 0, low, high)  # they differ at a middle
+    return (np.where(np.isnan(x), 127, code) + 128 * np.signbit(x)).astype("|u1")
+
+
+def widen_f8(codes):
+    numbers = np.append(F8, np.nan)[codes & 127]
+    return np.where(codes & 128, -numbers, numbers).astype("<f4")
+
+
 def same(found, expected):
     assert found.dtype == expected.dtype and found.shape == expected.shape, (found.dtype, found.shape)
     assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"), (found, expected)
@@ -70,15 +88,22 @@ def f16():
         same(np.load(file), expected)
 
 
+def f8e4m3():
+    same(np.load(files[0]), round_f8(2 * widen_f8(load("x_u1.npy"))))
+    expected = round_f8(2 * widen_f8(round_f8(load("x_f4.npy"))))
+    same(np.load(files[1]), widen_f8(expected))
+    same(np.load(files[2]), expected)
+
+
 def layout():
     same(np.load(files[0]), load("banked.npy").sum(0))
 
 
 def make_narrowing():
-    """Every f16 and bf16 number, the midpoints between neighbours, what lies beside them, and odd ones."""
+    """Every f16, bf16 and f8e4m3 number, the midpoints between neighbours, what lies beside them, and odd ones."""
     halves = np.arange(1 << 16, dtype="<u4").astype("<u2")
     middles = []
-    for numbers in (halves.view("<f2").astype("<f4"), widen(halves)):
+    for numbers in (halves.view("<f2").astype("<f4"), widen(halves), F8.astype("<f4")):
         finite = np.unique(np.abs(numbers[np.isfinite(numbers)]))
         middles.append(((finite[:-1].astype("f8") + finite[1:]) / 2).astype("<f4"))
         middles.append(finite)
@@ -89,12 +114,13 @@ def make_narrowing():
 
 
 def check_narrowing():
-    x, as_bf16, as_f16 = np.load(files[0]), np.load(files[1]), np.load(files[2])
+    x, as_bf16, as_f16, as_f8 = map(np.load, files)
     nan = np.isnan(x)
     assert np.isnan(widen(as_bf16[nan])).all()
     same(as_bf16[~nan], round_bf16(x[~nan]))
     with np.errstate(over="ignore"):
         same(as_f16, x.astype("<f2"))
+    same(widen_f8(as_f8), widen_f8(round_f8(x)))
 
 
 globals()[case]()

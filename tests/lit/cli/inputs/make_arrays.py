@@ -35,6 +35,7 @@ save("x_f2.npy", x.astype("<f2"))
 bits = np.array([[0x3F80, 0xC020, 0x4040], [0x7F80, 0x0001, 0x8000]], "<u2")
 save("x_u2.npy", bits)
 save("x_v2.npy", bits.view("|V2"))
+save("x_u1.npy", np.array([[0x38, 0xC5, 0x01], [0x7E, 0x80, 0x7F]], "|u1"))
 save("banked.npy", np.arange(12, dtype="<f4").reshape(2, 2, 3))
 
 save("f8.npy", bank.astype("<f8"))

@@ -18,7 +18,7 @@ CELL = {"D": 384, "N": 5, "S": 3}
 ROWS = {"T", "U"}
 SOURCES = {"N", "B", "M", "W"}
 HIDDEN = {"D", "C", "R"}
-BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1}
 
 
 def emit(variant, what):
