@@ -281,7 +281,8 @@ static bool parse_dtype(parser *p, ir_dtype *dtype) {
     return true;
   }
   error(p, token.loc, "expected a dtype, found '%.*s'", BASE_FMT(quote(token.text)));
-  hint_nearest(p, token.text, "", names, IR_DTYPE_COUNT, "the dtypes are f32, bf16, f16 and f8e4m3");
+  hint_nearest(p, token.text, "", names, IR_DTYPE_COUNT,
+               "the dtypes are f32, bf16, f16 and f8e4m3");
   return true;
 }
 

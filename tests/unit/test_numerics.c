@@ -42,7 +42,7 @@ typedef struct tensor {
 } tensor;
 
 static size_t element_size(const tensor *t) {
-  return t->info.dtype == FATHOM_F32 ? 4 : 2;
+  return t->info.dtype == FATHOM_F32 ? 4 : t->info.dtype == FATHOM_F8E4M3 ? 1 : 2;
 }
 
 static size_t element_count(const tensor *t) {
@@ -72,7 +72,16 @@ static size_t row_of(const tensor *t, size_t index) {
   return 0;
 }
 
+static float float_of_f8(uint8_t code) {
+  int exponent = code >> 3 & 15, fraction = code & 7;
+  float size = (code & 0x7f) == 0x7f ? NAN
+               : exponent            ? ldexpf((float)(8 + fraction), exponent - 10)
+                                     : ldexpf((float)fraction, -9);
+  return code & 0x80 ? -size : size;
+}
+
 static float get(const tensor *t, size_t index) {
+  if (t->info.dtype == FATHOM_F8E4M3) return float_of_f8(*(uint8_t *)element(t, index));
   uint32_t bits = 0;
   memcpy((char *)&bits + (4 - element_size(t)), element(t, index), element_size(t));
   float value;
@@ -82,6 +91,7 @@ static float get(const tensor *t, size_t index) {
 
 static void put(const tensor *t, size_t index, float value) {
   uint32_t bits;
+  assert_true(t->info.dtype != FATHOM_F8E4M3); // of results only, so far
   memcpy(&bits, &value, sizeof bits);
   if (t->info.dtype == FATHOM_BF16 && !isnan(value)) bits += 0x7fff + (bits >> 16 & 1);
   memcpy(element(t, index), (char *)&bits + (4 - element_size(t)), element_size(t));
@@ -137,8 +147,10 @@ static void open_tensor(tensor *t, const fathom_tensor_info *info, int64_t rows,
   }
   t->memory = calloc((size_t)extent + 1, element_size(t));
   assert_non_null(t->memory);
-  DLDataType type = {info->dtype == FATHOM_BF16 ? kDLBfloat : kDLFloat,
-                     info->dtype == FATHOM_F32 ? 32 : 16, 1};
+  uint8_t code = info->dtype == FATHOM_F8E4M3 ? kDLUInt
+                 : info->dtype == FATHOM_BF16 ? kDLBfloat
+                                              : kDLFloat;
+  DLDataType type = {code, (uint8_t)(8 * element_size(t)), 1};
   t->dl =
       (DLTensor){.data = t->memory, .device = {kDLCPU, 0}, .ndim = (int)info->rank, .dtype = type};
   for (size_t i = 0; i < element_count(t) && !output; i++)

@@ -221,7 +221,7 @@ static void test_hints(void **state) {
   assert_report("%x = neg %w : f64[D]", "2:15: error: expected a dtype, found 'f64'\n"
                                         "  2 | %x = neg %w : f64[D]\n"
                                         "    |               ^~~\n"
-                                        "  hint: the dtypes are f32, bf16 and f16\n");
+                                        "  hint: the dtypes are f32, bf16, f16 and f8e4m3\n");
   assert_report("%x = rms_norm %w over D {esp = 1} : f32[D]",
                 "2:26: error: 'rms_norm' has no attribute 'esp'\n"
                 "  2 | %x = rms_norm %w over D {esp = 1} : f32[D]\n"
