@@ -34,7 +34,7 @@ STRATEGIES = [
     Strategy("residency=1,load=0,split=2,cluster=1", r"fm_cluster_totals", 36),
     Strategy("residency=2,load=1,split=2,cluster=1", r"(?s)fm_copy_async.*fm_cluster_totals", 34),
     Strategy("residency=1,load=0,split=3,cluster=0", r"_step2\(", 36),
-    Strategy("residency=1,load=0,team=64,teams=2,blocks=8", r"fm_thread\(\) / 64", 48),
+    Strategy("residency=1,load=0,split=1,team=64,teams=2,blocks=8", r"fm_thread\(\) / 64", 48),
     Strategy("logits=1", r"fm_logit_tile", 3),
     Strategy("logits=2", r"const product =", 5),
 ]
