@@ -73,7 +73,7 @@ enum {
   API_FIRST(fathom_suite_entry, rows),
   API_FIRST(fathom_model_options, outputs),
   API_FIRST(fathom_model_info, compile_us),
-  API_FIRST(fathom_site_outputs, mix),
+  API_FIRST(fathom_site_outputs, scale),
   API_FIRST(fathom_records_options, json),
   API_FIRST(fathom_records_merged, kept),
   API_FIRST(fathom_records_prune_options, dry),

@@ -39,6 +39,7 @@ typedef enum api_output {
   API_OUTPUT_WEIGHTS,
   API_OUTPUT_ENTROPY,
   API_OUTPUT_MIX,
+  API_OUTPUT_SCALE,
   API_OUTPUT_COUNT
 } api_output;
 

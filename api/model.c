@@ -5,7 +5,8 @@
 
 static_assert((int)MODEL_WEIGHTS == (int)FATHOM_OUTPUT_WEIGHTS &&
                   (int)MODEL_ENTROPY == (int)FATHOM_OUTPUT_ENTROPY &&
-                  (int)MODEL_MIX == (int)FATHOM_OUTPUT_MIX,
+                  (int)MODEL_MIX == (int)FATHOM_OUTPUT_MIX &&
+                  (int)MODEL_FP8 == (int)FATHOM_OUTPUT_FP8,
               "outputs are handed on as they are");
 
 // ---- expanding ----------------------------------------------------------------------------------

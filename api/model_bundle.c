@@ -25,7 +25,7 @@ static void archive_type(rt_archive *a, api_tensor_type *type) {
   archive_name(a, &type->name);
   rt_archive_u32(a, &dtype);
   type->dtype = (rt_dtype)dtype;
-  rt_archive_require(a, dtype <= RT_F16 && type->rank <= RT_MAX_RANK, "a tensor cannot be");
+  rt_archive_require(a, dtype < RT_DTYPE_COUNT && type->rank <= RT_MAX_RANK, "a tensor cannot be");
   for (uint32_t i = 0; i < type->rank && a->fault == NULL; i++) {
     archive_name(a, &type->axes[i]);
     rt_archive_i64(a, &type->sizes[i]);
@@ -44,7 +44,7 @@ static void archive_info(rt_archive *a, fathom_model *model) {
   rt_archive_u32(a, &info->outputs);
   rt_archive_require(a, info->sublayers >= 1 && info->sublayers <= MODEL_MAX_SUBLAYERS,
                      "it has no sublayers");
-  rt_archive_require(a, dtype <= RT_F16, "it has an unknown dtype");
+  rt_archive_require(a, dtype < RT_DTYPE_COUNT, "it has an unknown dtype");
   info->dtype = (fathom_dtype)dtype;
   info->sites = info->sublayers + 1;
 }

@@ -22,8 +22,10 @@ static api_output output_kind(base_str name) {
   static const struct {
     const char *prefix;
     api_output kind;
-  } kinds[] = {
-      {"weights_", API_OUTPUT_WEIGHTS}, {"entropy_", API_OUTPUT_ENTROPY}, {"mix_", API_OUTPUT_MIX}};
+  } kinds[] = {{"weights_", API_OUTPUT_WEIGHTS},
+               {"entropy_", API_OUTPUT_ENTROPY},
+               {"mix_", API_OUTPUT_MIX},
+               {"scale_", API_OUTPUT_SCALE}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     const size_t length = strlen(kinds[i].prefix);
     if (name.length > length && memcmp(name.data, kinds[i].prefix, length) == 0)
@@ -168,7 +170,7 @@ static void host_slot(host_builder *b, const char *name, rt_role role,
 static void describe_hosts(fathom_model *model) {
   static const char *const addends[] = {"addends[0]", "addends[1]"};
   static const char *const outputs[] = {"outputs.input", "outputs.weights", "outputs.entropy",
-                                        "outputs.mix"};
+                                        "outputs.mix", "outputs.scale"};
   const api_tensor_type workspace = {
       .dtype = RT_F32, .rank = 1, .axes = {"workspace"}, .sizes = {RT_DYNAMIC}};
   base_arena *arena = &model->arena;

@@ -56,9 +56,7 @@ static bool check_place(api_call *call, const fathom_model *model, const char *w
 }
 
 static bool check_dtype(api_call *call, const char *what, rt_dtype wanted, DLDataType found) {
-  const DLDataType dtype = api_dlpack_dtype(wanted);
-  if (found.code == dtype.code && found.bits == dtype.bits && found.lanes == dtype.lanes)
-    return true;
+  if (api_dlpack_fits(wanted, found)) return true;
   base_error(&call->diag, nowhere,
              "%s: expected dtype %s (%s), found DLPack code %u with %u bits, %u lanes", what,
              ir_dtype_name((ir_dtype)wanted), api_dlpack_dtype_name(wanted), found.code, found.bits,
@@ -91,6 +89,8 @@ static bool take_shape(api_call *call, const char *what, const api_tensor_type *
 static bool check_unit_stride(api_call *call, const char *what, const api_tensor_type *type,
                               const rt_tensor *tensor) {
   const uint32_t last = type->rank - 1;
+  for (uint32_t i = 0; i < type->rank; i++)
+    if (tensor->shape[i] == 0) return true; // strides of nothing may be anything
   if (type->rank == 0 || type->sizes[last] == RT_DYNAMIC || tensor->shape[last] <= 1 ||
       tensor->strides[last] == 1)
     return true;
@@ -123,10 +123,11 @@ bool api_tensor_take(api_call *call, const fathom_model *model, const char *what
 static bool take_outputs(api_call *call, const fathom_sequence *sequence, uint32_t step,
                          const fathom_site_outputs *given, int64_t rows, rt_tensor *outputs) {
   static const char *const names[] = {"outputs.input", "outputs.weights", "outputs.entropy",
-                                      "outputs.mix"};
+                                      "outputs.mix", "outputs.scale"};
   fathom_site_outputs wanted;
   if (API_STRUCT_IN(wanted, given, fathom_site_outputs) != FATHOM_OK) return false;
-  const DLTensor *tensors[] = {wanted.input, wanted.weights, wanted.entropy, wanted.mix};
+  const DLTensor *tensors[] = {wanted.input, wanted.weights, wanted.entropy, wanted.mix,
+                               wanted.scale};
   bool good = true;
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++) {
     const api_tensor_type *type = &sequence->model->outputs[step][i];

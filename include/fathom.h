@@ -576,6 +576,9 @@ enum {
   FATHOM_OUTPUT_WEIGHTS = 1, // of its sources, oldest first: f32[N, T], with heads f32[N, T, H]
   FATHOM_OUTPUT_ENTROPY = 2, // -sum a log a of these weights: f32[T], or [T, H]
   FATHOM_OUTPUT_MIX = 4,     // before the output norm: [T, D] of the model's dtype
+  // The next sublayer's input itself is f8e4m3, with a scale for each token: of the input as rounded to the
+  // model's dtype, max(largest |x|, 1e-10) / 448. The network's output stays as it is.
+  FATHOM_OUTPUT_FP8 = 8,
 };
 
 typedef struct fathom_model_options {
@@ -676,6 +679,7 @@ typedef struct fathom_site_outputs {
   const DLTensor *weights; // FATHOM_OUTPUT_WEIGHTS
   const DLTensor *entropy; // FATHOM_OUTPUT_ENTROPY
   const DLTensor *mix;     // FATHOM_OUTPUT_MIX
+  const DLTensor *scale;   // FATHOM_OUTPUT_FP8: f32[T]; not of the last site
 } fathom_site_outputs;
 
 // The embedding is [T, D]. All parameters have to be bound. The executor is copied; NULL: the library's

@@ -76,7 +76,9 @@ enum {
   MODEL_WEIGHTS = 1, // f32[N, T], with heads f32[N, T, H]: of its sources, oldest first
   MODEL_ENTROPY = 2, // f32[T] or f32[T, H]: -sum a log a of the weights. Softmax only
   MODEL_MIX = 4,     // the model's dtype, [T, D]: before the output norm
-  MODEL_FP8 = 8,     // in place of the sublayer's input: f8e4m3[T, D] and its scale_s, f32[T]
+  // What sublayers take is f8e4m3[T, D], with a scale for each token, scale_s of f32[T]: of the input as
+  // rounded to the model's dtype, max(largest |x|, 1e-10) / 448. The last site's is as it was.
+  MODEL_FP8 = 8,
 };
 
 // The whole depth: parameters embedding and those of each site by name (query_3), for each sublayer

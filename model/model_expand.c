@@ -34,6 +34,11 @@ typedef struct site {
   ir_value z, a, lse, keep;    // softmax only: lse and keep where they are needed
 } site;
 
+// What a sublayer is given: its input, and the scale of one in fp8.
+typedef struct site_input {
+  ir_value value, scale;
+} site_input;
+
 // ---- building -----------------------------------------------------------------------------------
 
 static base_str name_of(const expander *x, const char *what, uint32_t site) {
@@ -300,9 +305,29 @@ static void add_weights(expander *x, const site *s) {
   base_push(x->arena, &x->results, weights);
 }
 
+static bool is_fp8(const expander *x, uint32_t site) {
+  return (x->outputs & MODEL_FP8) != 0 && site < x->model->sublayers;
+}
+
+// The rounded input over the scale of its token, so that the largest channel becomes the largest number.
+static site_input quantise(const expander *x, uint32_t index, ir_value rounded) {
+  const double least = 1e-10, largest = 448; // of f8e4m3
+  const ir_type row = row_type(x, x->model->dtype), token = type_of(IR_F32, 1, &x->t);
+  const ir_value negative = unary(x, IR_NEG, (base_str){0}, rounded, row);
+  const ir_value size = binary(x, IR_MAX, (base_str){0}, rounded, negative, row);
+  ir_value most = reduce(x, IR_REDUCE_MAX, name_of(x, "amax", index), 1, &size, x->d, token);
+  most = binary(x, IR_MAX, (base_str){0}, most, ir_build_constant(x->graph, least), token);
+  site_input input;
+  input.scale = binary(x, IR_DIV, name_of(x, "scale", index), most,
+                       ir_build_constant(x->graph, largest), token);
+  input.value =
+      binary(x, IR_DIV, name_of(x, "x", index), rounded, input.scale, row_type(x, IR_F8E4M3));
+  return input;
+}
+
 // All that follows the sources: the input of sublayer `index`.
-static ir_value write_site(expander *x, uint32_t index, uint32_t count,
-                           const model_source *sources) {
+static site_input write_site(expander *x, uint32_t index, uint32_t count,
+                             const model_source *sources) {
   const model_description *model = x->model;
   const ir_type row = row_type(x, IR_F32);
   site s = {.index = index, .count = count, .n = source_axis(x, count), .sources = sources};
@@ -323,22 +348,27 @@ static ir_value write_site(expander *x, uint32_t index, uint32_t count,
   if (x->outputs & MODEL_MIX)
     base_push(x->arena, &x->results,
               unary(x, IR_CAST, name_of(x, "mix", index), h, row_type(x, model->dtype)));
-  const base_str name = name_of(x, "x", index);
-  if (!model->output_norm) return unary(x, IR_CAST, name, h, row_type(x, model->dtype));
-  return reduce(x, IR_RMS_NORM, name, model->output_gain.used ? 2 : 1,
-                (ir_value[]){h, x->params[index].output_gain}, x->d, row_type(x, model->dtype));
+  const bool fp8 = is_fp8(x, index);
+  const base_str name = name_of(x, fp8 ? "xr" : "x", index);
+  const ir_type type = row_type(x, model->dtype);
+  const ir_value input = model->output_norm
+                             ? reduce(x, IR_RMS_NORM, name, model->output_gain.used ? 2 : 1,
+                                      (ir_value[]){h, x->params[index].output_gain}, x->d, type)
+                             : unary(x, IR_CAST, name, h, type);
+  return fp8 ? quantise(x, index, input) : (site_input){.value = input};
 }
 
 // ---- the depth ----------------------------------------------------------------------------------
 
 // What sublayer `index` makes of its input, added to the running sum if there is one.
-static ir_value call_sublayer(const expander *x, uint32_t index, ir_value input,
+static ir_value call_sublayer(const expander *x, uint32_t index, site_input input,
                               const ir_value *sum) {
   const ir_type type = row_type(x, x->model->dtype);
+  const ir_value operands[] = {input.value, input.scale};
   ir_node node = {.op = IR_CALL,
                   .type = type,
-                  .operand_count = 1,
-                  .operands = &input,
+                  .operand_count = is_fp8(x, index) ? 2 : 1,
+                  .operands = operands,
                   .kernel = IR_NO_KERNEL,
                   .callee = name_of(x, "sublayer", index),
                   .name = name_of(x, "f", index)};
@@ -359,7 +389,7 @@ static void expand_depth(expander *x) {
   const model_description *model = x->model;
   const uint32_t sites = model_sites(model);
   model_source newest = {.value = {0}, .count = 1}; // the embedding
-  ir_value input = {0};
+  site_input input = {{0}, {0}};
   uint32_t block = 0; // the next one
   bool summing = false;
   for (uint32_t s = 0; s < sites; s++) {
@@ -379,7 +409,7 @@ static void expand_depth(expander *x) {
       x->bank.count--; // it goes on summing
     }
   }
-  ir_build_result(x->graph, input);
+  ir_build_result(x->graph, input.value);
   for (uint32_t i = 0; i < x->results.count; i++)
     ir_build_result(x->graph, x->results.data[i]);
 }

@@ -297,7 +297,8 @@ static void read_blocks(model_reader *r) {
   const int choice = read_choice(r, node, names, COUNT(names), &value);
   uint32_t number = 0;
   if (choice == 2) block_at(r, value);
-  if (choice == 0 || choice == 1) read_count(r, value, 1, sublayers, &number);
+  if (choice == 0) read_count(r, value, 1, MODEL_MAX_SUBLAYERS, &number);
+  if (choice == 1) read_count(r, value, 1, sublayers, &number);
   if (number > 0) block_every(r, choice == 0 ? number : (sublayers - 1) / number + 1);
 }
 

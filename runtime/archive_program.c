@@ -32,7 +32,7 @@ static void archive_slot(rt_archive *a, const rt_program *program, rt_slot *slot
   uint32_t role = slot->role, dtype = slot->dtype;
   needed_text(a, &slot->name);
   below(a, &role, RT_TEMPORARY + 1, "a tensor has an unknown role");
-  below(a, &dtype, RT_F16 + 1, "a tensor has an unknown dtype");
+  below(a, &dtype, RT_DTYPE_COUNT, "a tensor has an unknown dtype");
   slot->role = (rt_role)role;
   slot->dtype = (rt_dtype)dtype;
   few(a, &slot->rank, RT_MAX_RANK, "a tensor has too many axes");
@@ -149,7 +149,7 @@ static void archive_source(rt_archive *a, const rt_program *program, const rt_ke
 static void archive_product(rt_archive *a, const rt_program *program, const rt_kernel *kernel,
                             rt_product *product) {
   uint32_t dtype = product->dtype;
-  below(a, &dtype, RT_F16 + 1, "a product has an unknown dtype");
+  below(a, &dtype, RT_DTYPE_COUNT, "a product has an unknown dtype");
   product->dtype = (rt_dtype)dtype;
   rt_archive_i64(a, &product->n);
   rt_archive_i64(a, &product->k);

@@ -16,7 +16,13 @@
 
 enum { RT_MAX_RANK = 8, RT_DYNAMIC = -1, RT_ALIGNMENT = 64 };
 
-typedef enum rt_dtype { RT_F32, RT_BF16, RT_F16, RT_F8E4M3 } rt_dtype; // same order as ir_dtype
+typedef enum rt_dtype {
+  RT_F32,
+  RT_BF16,
+  RT_F16,
+  RT_F8E4M3,
+  RT_DTYPE_COUNT
+} rt_dtype; // same order as ir_dtype
 size_t rt_dtype_size(rt_dtype dtype);
 
 typedef struct rt_axis {

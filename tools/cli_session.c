@@ -328,6 +328,7 @@ int cli_outputs(const cli_options *options, uint32_t *outputs) {
       {"weights", FATHOM_OUTPUT_WEIGHTS},
       {"entropy", FATHOM_OUTPUT_ENTROPY},
       {"mix", FATHOM_OUTPUT_MIX},
+      {"fp8", FATHOM_OUTPUT_FP8},
   };
   *outputs = 0;
   for (const char *rest = options->outputs; rest != NULL && *rest != 0;) {
@@ -337,8 +338,9 @@ int cli_outputs(const cli_options *options, uint32_t *outputs) {
       if (strlen(known[i].name) == length && strncmp(known[i].name, rest, length) == 0)
         bit = known[i].bit;
     if (bit == 0)
-      return cli_misuse(options->command, "unknown output '%.*s': expected weights, entropy or mix",
-                        (int)length, rest);
+      return cli_misuse(options->command,
+                        "unknown output '%.*s': expected weights, entropy, mix or fp8", (int)length,
+                        rest);
     *outputs |= bit;
     rest += length + (rest[length] == ',');
   }

@@ -13,8 +13,8 @@ from ctypes import c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 MAX_RANK = 8
 SONAME = "libfathom.so.0.1"
 
-F32, BF16, F16 = 0, 1, 2  # fathom_dtype
-OUTPUT_WEIGHTS, OUTPUT_ENTROPY, OUTPUT_MIX = 1, 2, 4
+F32, BF16, F16, F8E4M3 = 0, 1, 2, 3  # fathom_dtype
+OUTPUT_WEIGHTS, OUTPUT_ENTROPY, OUTPUT_MIX, OUTPUT_FP8 = 1, 2, 4, 8
 PHASES = {None: 0, "auto": 1, "one": 2, "two": 3}
 CPU, CUDA = 1, 2  # DLDeviceType
 
@@ -125,6 +125,7 @@ class SiteOutputs(Structure):
         ("weights", POINTER(DLTensor)),
         ("entropy", POINTER(DLTensor)),
         ("mix", POINTER(DLTensor)),
+        ("scale", POINTER(DLTensor)),
     ]
 
 

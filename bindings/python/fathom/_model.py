@@ -12,8 +12,9 @@ _OUTPUTS = {
     "weights": lib.OUTPUT_WEIGHTS,
     "entropy": lib.OUTPUT_ENTROPY,
     "mix": lib.OUTPUT_MIX,
+    "fp8": lib.OUTPUT_FP8,
 }
-DTYPES = {lib.F32: "f32", lib.BF16: "bf16", lib.F16: "f16"}
+DTYPES = {lib.F32: "f32", lib.BF16: "bf16", lib.F16: "f16", lib.F8E4M3: "f8e4m3"}
 
 
 def _bytes(text):
@@ -102,7 +103,7 @@ class Model:
     model: a name that comes with Fathom, or the path of a .yaml file. target: "cpu" (default), "interp",
     "cuda", "cuda-emu", each GPU target with an architecture as in "cuda:sm_90". phases: "one", "two",
     "auto", or None for what the description says. outputs: results of each site besides, some of
-    "weights", "entropy", "mix".
+    "weights", "entropy", "mix", and "fp8": inputs of sublayers in f8e4m3, each token with a `scale`.
     """
 
     def __init__(self, model, target=None, cpu=None, phases=None, outputs=(), context=None):
@@ -177,8 +178,8 @@ class Sequence:
         return needed.value
 
     @staticmethod
-    def _outputs(input, weights=None, entropy=None, mix=None):
-        views = [None if a is None else View(a) for a in (input, weights, entropy, mix)]
+    def _outputs(input, weights=None, entropy=None, mix=None, scale=None):
+        views = [None if a is None else View(a) for a in (input, weights, entropy, mix, scale)]
         pointers = [None if v is None else v.pointer for v in views]
         return lib.SiteOutputs(ctypes.sizeof(lib.SiteOutputs), *pointers), views
 

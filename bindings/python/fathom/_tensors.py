@@ -6,11 +6,12 @@ import numpy
 
 from . import _library as lib
 
-# NumPy has no bfloat16: its bits come as uint16.
+# NumPy has no bfloat16 and no float8: their bits come as uint16 and uint8.
 _NUMPY_DTYPES = {
     numpy.dtype("float32"): (2, 32),
     numpy.dtype("float16"): (2, 16),
     numpy.dtype("uint16"): (4, 16),
+    numpy.dtype("uint8"): (10, 8),
 }
 _torch_dtypes = {}
 
