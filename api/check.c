@@ -22,19 +22,13 @@ static const size_t chunk_bytes = (size_t)256 << 20; // of reference values at a
 
 // ---- random numbers -----------------------------------------------------------------------------
 
-typedef struct generator {
-  uint64_t state;
-  double spare; // Box-Muller makes two at a time
-  bool has_spare;
-} generator;
-
-static double next_uniform(generator *g) {
+static double next_uniform(api_generator *g) {
   return ((double)(base_random(&g->state) >> 11) + 0.5) * 0x1p-53;
 }
 
 // A standard normal (Box and Muller 1958).
-static double next_normal(void *state) {
-  generator *g = state;
+double api_next_normal(void *state) {
+  api_generator *g = state;
   g->has_spare = !g->has_spare;
   if (!g->has_spare) return g->spare;
   double radius = sqrt(-2.0 * log(next_uniform(g)));
@@ -219,10 +213,10 @@ static fathom_status place_all(checker *c) {
 static void fill_all(checker *c, uint32_t seed) {
   for (uint32_t i = 0; i < c->count; i++) {
     // Distant starting points: the streams of two parameters, or of two seeds, do not meet.
-    generator g = {.state = ((uint64_t)seed << 40) + ((uint64_t)i << 24)};
+    api_generator g = {.state = ((uint64_t)seed << 40) + ((uint64_t)i << 24)};
     g.state = base_random(&g.state);
     if (i < c->param_count)
-      api_tensor_fill(&c->places[i].tensor, next_normal, &g);
+      api_tensor_fill(&c->places[i].tensor, api_next_normal, &g);
     else
       memset(c->places[i].memory, PATTERN, c->places[i].bytes);
   }

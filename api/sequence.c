@@ -578,7 +578,9 @@ void fathom_sequence_destroy(fathom_sequence *sequence) {
 }
 
 void api_sequence_count(fathom_sequence *sequence, api_traffic_report report, void *user) {
-  sequence->traffic = base_new_array(&sequence->arena, rt_traffic, sequence->model->max_slots + 1);
+  const uint32_t slots = sequence->model->max_slots + 1;
+  // Not freed before the sequence is: it is asked for once.
+  sequence->traffic = report != NULL ? base_new_array(&sequence->arena, rt_traffic, slots) : NULL;
   sequence->report = report;
   sequence->report_user = user;
 }

@@ -6,6 +6,20 @@
 #include "api/api.h"
 #include "autotune/measure.h"
 
+// ---- random numbers (check.c) -------------------------------------------------------------------
+
+typedef struct api_generator {
+  uint64_t state;
+  double spare; // Box-Muller makes two at a time
+  bool has_spare;
+} api_generator;
+double api_next_normal(void *generator); // a standard normal
+
+typedef struct api_scaled {
+  api_generator *generator;
+  double offset, factor;
+} api_scaled;
+
 // ---- checking (check.c) -------------------------------------------------------------------------
 
 typedef struct api_checker api_checker;

@@ -645,6 +645,14 @@ FATHOM_API fathom_status fathom_model_param(const fathom_model *model, uint32_t 
 FATHOM_API fathom_status fathom_model_bind(fathom_model *model, const fathom_arg *args,
                                            uint32_t arg_count);
 
+// Compiles a model and runs it on random parameters, and random tensors for what sublayers give, beside the
+// reference in one phase; compares every result of every site. Of `check` are looked at seeds (0: 1),
+// dynamic_size (0: 5), empty, report and user, and traffic: cuda-emu tells for each run ("site 12", "site 12
+// beside") what moved of tensors with tokens, and as the minimum what was planned. Bounds are those of docs/ir.md.
+FATHOM_API fathom_status fathom_model_check(fathom_context *context, const char *model,
+                                            const fathom_model_options *options,
+                                            const fathom_check_options *check, uint32_t *failures);
+
 // ---- sequences ----------------------------------------------------------------------------------
 // Tokens on their way through the depth of a model. Each T tokens (a prompt, a chunk of one, or one token of
 // each sequence that is decoded) take a begin, a site for each sublayer but the last one, and an end:

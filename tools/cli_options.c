@@ -150,10 +150,11 @@ static const option table[] = {
     {"--stale", NULL, CLI_CACHE_PRUNE, FLAG, AT(stale), 0, 0,
      "records that another generator, compiler, driver or way of\ntiming made than this build's"},
     {"--dry", NULL, CLI_CACHE_PRUNE, FLAG, AT(dry), 0, 0, "say what would go, and remove nothing"},
-    {"--outputs", "A,B,...", CLI_EXPAND | CLI_PLAN | CLI_COMPILE, TEXT, AT(outputs), 0, 0,
+    {"--outputs", "A,B,...", CLI_EXPAND | CLI_PLAN | CLI_COMPILE | CLI_CHECK, TEXT, AT(outputs), 0,
+     0,
      "results of each site: weights of its sources, their entropy,\nmix (before the norm), fp8 "
      "(inputs of sublayers in f8e4m3)"},
-    {"--phases", "HOW", CLI_PLAN | CLI_COMPILE, TEXT, AT(phases), 0, 0,
+    {"--phases", "HOW", CLI_PLAN | CLI_COMPILE | CLI_CHECK, TEXT, AT(phases), 0, 0,
      "one: each site for itself; two: finished blocks once for all\nsites that share them; auto: "
      "what moves less (default: as\nMODEL says)"},
     {"--size", "N", CLI_PLAN, COUNT, AT(size), 1, INT64_MAX,

@@ -89,7 +89,77 @@ static int check(const cli_session *session, const cli_options *options) {
                   options->target ? options->target : "cpu");
 }
 
+// ---- models -------------------------------------------------------------------------------------
+
+typedef struct model_tally {
+  uint32_t checked, passed;
+  double worst, bound; // as a share of its bound
+  char where[64];      // the worst one
+  uint64_t bytes, planned;
+} model_tally;
+
+// A line for each of hundreds of sites would hide the one that matters.
+static void take_result(void *user, const fathom_check_result *result) {
+  model_tally *sum = user;
+  sum->checked++;
+  sum->passed += result->passed != 0;
+  if (!result->passed)
+    printf("%-12s  seed %-3u  error %.2e  bound %.2e  FAIL\n", result->name, result->seed,
+           result->error, result->bound);
+  if (result->error / result->bound < sum->worst) return;
+  sum->worst = result->error / result->bound;
+  sum->bound = result->bound;
+  snprintf(sum->where, sizeof sum->where, "%s", result->name);
+}
+
+static void take_traffic(void *user, const fathom_traffic *traffic) {
+  model_tally *sum = user;
+  sum->bytes += traffic->read + traffic->written;
+  sum->planned += traffic->read_minimum + traffic->written_minimum;
+}
+
+static int check_model(const cli_options *options, fathom_context *context) {
+  fathom_model_options wanted = FATHOM_INIT(wanted);
+  fathom_check_options check = FATHOM_INIT(check);
+  model_tally sum = {0};
+  uint32_t failures = 0;
+  wanted.target = options->target;
+  wanted.cpu = options->cpu;
+  check.seeds = (uint32_t)options->seeds;
+  check.empty = options->size == CLI_EMPTY;
+  check.dynamic_size = check.empty ? 0 : options->size;
+  check.report = take_result;
+  check.traffic = take_traffic;
+  check.user = &sum;
+  int status = cli_outputs(options, &wanted.outputs);
+  if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
+  if (status != CLI_SUCCESS) return status;
+  if (fathom_model_check(context, options->file, &wanted, &check, &failures) != FATHOM_OK)
+    return cli_library_failed();
+  if (sum.planned > 0)
+    printf("traffic: %" PRIu64 " bytes moved, %" PRIu64 " planned: %.4f times\n", sum.bytes,
+           sum.planned, (double)sum.bytes / (double)sum.planned);
+  printf("worst: %s, error %.2e, bound %.2e\n", sum.where, sum.worst * sum.bound, sum.bound);
+  printf("check: %u of %u within bounds\n", sum.passed, sum.checked);
+  if (failures == 0) return CLI_SUCCESS;
+  return cli_fail("%u of %u results of %s on target %s are beyond their bounds", failures,
+                  sum.checked, options->file, options->target ? options->target : "cpu");
+}
+
+static int run_model(const cli_options *options) {
+  fathom_context *context = NULL;
+  if (options->set.count > 0 || options->graph != NULL || options->schedule != NULL ||
+      options->misalign != 0 || options->strided)
+    return cli_misuse(options->command,
+                      "a model takes no --set, --graph, --schedule, --misalign or --strided");
+  int status = cli_context_create(options, &context);
+  if (status == CLI_SUCCESS) status = check_model(options, context);
+  fathom_context_destroy(context);
+  return status;
+}
+
 static int run(const cli_options *options) {
+  if (cli_is_model(options->file)) return run_model(options);
   cli_session session;
   int status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) status = check(&session, options);
@@ -116,6 +186,8 @@ const cli_command cli_check = {
         "  FATHOM_CUDA_DEVICE=K    the GPU that the target cuda runs on (default: 0)",
     .example =
         "  $ fathom check k3_site.fir --set D=896 --seeds 5 --size 63 --misalign 1 --strided\n"
-        "  checks 63 tokens, five times, with rows that are padded and not aligned.\n",
+        "  checks 63 tokens, five times, with rows that are padded and not aligned;\n"
+        "  $ fathom check kimi-linear-48b --phases two\n"
+        "  checks every site of a model.\n",
     .run = run,
 };

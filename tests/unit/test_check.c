@@ -266,10 +266,10 @@ static void test_surroundings(void **state) {
 static void test_inputs_are_normal(void **state) {
   (void)state;
   enum { COUNT = 100000 };
-  generator g = {.state = 1};
+  api_generator g = {.state = 1};
   double sum = 0.0, squares = 0.0, fourth = 0.0;
   for (int i = 0; i < COUNT; i++) {
-    double x = next_normal(&g);
+    double x = api_next_normal(&g);
     sum += x;
     squares += x * x;
     fourth += x * x * x * x;
