@@ -122,7 +122,9 @@ def compare(label, model, compiled, got, expected, bound):
             if name == "entropy":  # lse - sum a z: near 0 what counts is the size of the logits
                 error = np.abs(values - exact).max()
             # Weights follow the logits, which two phases do not round.
-            limit = bound if name in ("mix", "scale") else 1e-5
+            limit = bound if name == "mix" else 1e-5
+            if name == "scale":  # the largest channel of a token, which may be rounded the other way
+                limit = 2 * bound
             expect(error <= limit, f"{label}: {name} of site {s} has an error of {error:.2e}")
     return worst
 
