@@ -71,7 +71,7 @@ enum {
   API_FIRST(fathom_tune_options, user),
   API_FIRST(fathom_tune_result, resumed),
   API_FIRST(fathom_suite_entry, rows),
-  API_FIRST(fathom_model_options, outputs),
+  API_FIRST(fathom_model_options, rows),
   API_FIRST(fathom_model_info, compile_us),
   API_FIRST(fathom_site_outputs, scale),
   API_FIRST(fathom_records_options, json),

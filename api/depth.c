@@ -42,28 +42,105 @@ static model_phases phases_of(const model_description *model, fathom_phases want
   }
 }
 
+// ---- one phase or two ---------------------------------------------------------------------------
+
+// A group of sites that can be computed in two phases, and what either way takes.
+typedef struct group_times {
+  pass_phase_group group;
+  double one, two;
+} group_times;
+
+typedef struct chooser {
+  base_arena *arena;
+  BASE_VECTOR(group_times) groups;
+} chooser;
+
+static bool note_group(void *user, pass_phase_group group) {
+  chooser *c = user;
+  base_push(c->arena, &c->groups, (group_times){.group = group});
+  return true;
+}
+
+// The cost model tells no smaller differences (docs/models.md).
+static const double sure = 0.9;
+
+static bool is_faster(void *user, pass_phase_group group) {
+  const chooser *c = user;
+  for (uint32_t i = 0; i < c->groups.count; i++)
+    if (c->groups.data[i].group.first == group.first)
+      return c->groups.data[i].two < sure * c->groups.data[i].one;
+  return true;
+}
+
+// The runs of a group's steps that are not beside, and what of the others is waited for there.
+static double time_of(const pass_outline *outline, const double *seconds, pass_phase_group group) {
+  double sum = 0;
+  for (uint32_t i = 0; i < outline->runs.count; i++) {
+    const pass_run *run = &outline->runs.data[i];
+    uint32_t step = run->step;
+    if (run->beside) {
+      const uint32_t waits = pass_run_waited_for(outline, i);
+      step = waits < outline->runs.count ? outline->runs.data[waits].step : UINT32_MAX;
+    }
+    if (step >= group.first && step <= group.last) sum += seconds[run->kernel];
+  }
+  return sum;
+}
+
+// The graph in two phases wherever that takes less time, as far as that is known; else wherever it moves
+// less. NULL: see the call's diag.
+static ir_graph *choose_phases(api_call *call, const ir_graph *graph, const api_request *request,
+                               int64_t rows) {
+  chooser c = {.arena = &call->arena};
+  ir_graph *two = pass_two_phase_as(graph, PASS_PHASES_LEAST, note_group, &c, &call->diag);
+  if (two == NULL || c.groups.count == 0) return two;
+  const pass_outline *one_outline = pass_outline_depth(graph, &call->diag);
+  const pass_outline *two_outline = pass_outline_depth(two, &call->diag);
+  if (one_outline == NULL || two_outline == NULL) return NULL;
+  const double *one_seconds = api_depth_times(call, request, rows, one_outline);
+  const double *two_seconds = api_depth_times(call, request, rows, two_outline);
+  if (one_seconds == NULL || two_seconds == NULL) return two;
+  for (uint32_t i = 0; i < c.groups.count; i++) {
+    group_times *g = &c.groups.data[i];
+    g->one = time_of(one_outline, one_seconds, g->group);
+    g->two = time_of(two_outline, two_seconds, g->group);
+  }
+  return pass_two_phase_as(graph, PASS_PHASES_LEAST, is_faster, &c, &call->diag);
+}
+
+static bool read_request(api_call *call, const fathom_model_options *options, api_request *out) {
+  fathom_compile_options compile = FATHOM_INIT(compile);
+  compile.target = options->target;
+  compile.cpu = options->cpu;
+  return api_request_read(call, &compile, out);
+}
+
 const api_depth *api_depth_plan(api_call *call, const char *name,
                                 const fathom_model_options *options) {
   base_diag *diag = &call->diag;
   api_depth *depth = base_new(&call->arena, api_depth);
+  api_request request;
   if ((unsigned)options->phases > FATHOM_PHASES_TWO) {
     base_error(diag, nowhere, "unknown phases %d", (int)options->phases);
     base_hint(diag, "give one of FATHOM_PHASES_*");
     return NULL;
   }
+  if (!read_request(call, options, &request)) return NULL;
   depth->model = api_model_read(call, name);
   if (depth->model == NULL) return NULL;
+  depth->rows = options->rows > 0 ? options->rows : API_USUAL_ROWS;
   ir_graph *graph = model_expand(&call->arena, depth->model, options->outputs, diag);
   if (graph == NULL || !ir_verify(graph, IR_STAGE_BOUND, diag)) return NULL;
   const model_phases phases = phases_of(depth->model, options->phases);
-  if (phases != MODEL_PHASES_ONE) {
-    graph = pass_two_phase_as(
-        graph, phases == MODEL_PHASES_TWO ? PASS_PHASES_ALL : PASS_PHASES_LEAST, diag);
-    if (graph == NULL || !ir_verify(graph, IR_STAGE_BOUND, diag)) return NULL;
-  }
+  if (phases == MODEL_PHASES_TWO)
+    graph = pass_two_phase_as(graph, PASS_PHASES_ALL, NULL, NULL, diag);
+  else if (phases == MODEL_PHASES_AUTO)
+    graph = choose_phases(call, graph, &request, depth->rows);
+  if (graph == NULL || !ir_verify(graph, IR_STAGE_BOUND, diag)) return NULL;
   depth->graph = graph;
   depth->outline = pass_outline_depth(graph, diag);
   if (depth->outline == NULL) return NULL;
+  depth->seconds = api_depth_times(call, &request, depth->rows, depth->outline);
   depth->memory = pass_plan_memory(depth->outline, diag);
   return depth->memory != NULL ? depth : NULL;
 }
@@ -122,31 +199,72 @@ static void print_published(const api_depth *depth, double moved, base_text *out
                    size, size + blocks, blocks / size + 5);
 }
 
-void api_depth_print(const api_depth *depth, int64_t rows, base_text *out) {
+// The last run of a row of the table: sites in succession that run the same kernel share one.
+static uint32_t last_alike(const pass_outline *outline, uint32_t first) {
+  const pass_run *runs = outline->runs.data;
+  uint32_t last = first;
+  while (!runs[first].beside && last + 1 < outline->runs.count && !runs[last + 1].beside &&
+         runs[last + 1].kernel == runs[first].kernel)
+    last++;
+  return last;
+}
+
+static void print_runs(const api_depth *depth, uint32_t first, uint32_t last, base_text *out) {
+  const pass_run *run = &depth->outline->runs.data[first];
+  const api_moved moved = api_run_moves(depth, first);
+  const double row = row_bytes(depth);
+  base_arena *arena = out->arena;
+  base_str sites = base_str_format(arena, "%u%s", run->step, run->beside ? "+" : "");
+  if (last > first)
+    sites = base_str_format(arena, "%u-%u", run->step, depth->outline->runs.data[last].step);
+  base_text_printf(out, "%9.*s %6u %7.2f %7.2f %9llu", BASE_FMT(sites), run->kernel,
+                   (double)moved.read / row, (double)moved.written / row,
+                   (unsigned long long)(moved.read + moved.written));
+  if (depth->seconds != NULL) base_text_printf(out, " %11.2f", 1e6 * depth->seconds[run->kernel]);
+  base_text_printf(out, "  %.*s%s\n", BASE_FMT(results_text(depth, run, arena)),
+                   last > first ? ", ..." : "");
+}
+
+static double seconds_of(const api_depth *depth) {
+  double seconds = 0;
+  for (uint32_t i = 0; i < depth->outline->runs.count; i++)
+    seconds += depth->seconds[depth->outline->runs.data[i].kernel];
+  return seconds;
+}
+
+void api_depth_print(const api_depth *depth, base_text *out) {
   const pass_outline *outline = depth->outline;
   const double row = row_bytes(depth);
   double total = 0;
-  base_text_printf(out, "%5s %-7s %7s %7s %10s  %s\n", "site", "kernel", "reads", "writes", "bytes",
-                   "results");
   for (uint32_t i = 0; i < outline->runs.count; i++) {
-    const pass_run *run = &outline->runs.data[i];
     const api_moved moved = api_run_moves(depth, i);
     total += (double)(moved.read + moved.written);
-    base_text_printf(out, "%4u%s %-7u %7.2f %7.2f %10llu  %.*s\n", run->step,
-                     run->beside ? "+" : " ", run->kernel, (double)moved.read / row,
-                     (double)moved.written / row, (unsigned long long)(moved.read + moved.written),
-                     BASE_FMT(results_text(depth, run, out->arena)));
+  }
+  base_text_printf(out, "%9s %6s %7s %7s %9s", "sites", "kernel", "reads", "writes", "bytes");
+  if (depth->seconds != NULL)
+    base_text_printf(out, " %11s",
+                     base_str_format(out->arena, "us, T=%lld", (long long)depth->rows).data);
+  base_text_printf(out, "  results\n");
+  for (uint32_t i = 0; i < outline->runs.count; i++) {
+    const uint32_t last = last_alike(outline, i);
+    print_runs(depth, i, last, out);
+    i = last;
   }
   base_text_printf(out,
                    "\nreads and writes are for a token, in rows of D = %lld (%.0f bytes); what all "
                    "tokens share is left out\n",
                    (long long)depth->model->hidden, row);
   base_text_printf(out, "+ runs beside the sublayer: nothing waits for it before the next site\n");
+  if (depth->seconds != NULL)
+    base_text_printf(out,
+                     "times are those of tuning records, else of the cost model: %.2f ms in all\n",
+                     1e3 * seconds_of(depth));
   base_text_printf(out, "%u runs of %u kernels\n", outline->runs.count, outline->kernels.count);
   print_published(depth, total / row / depth->model->sublayers, out);
   base_text_printf(out,
                    "workspace %.2f D a token in %u buffers, %llu bytes for %lld tokens, and what "
                    "the largest kernel needs\n",
                    (double)buffer_sum(depth) / row, depth->memory->buffer_count,
-                   (unsigned long long)(buffer_sum(depth) * (uint64_t)rows), (long long)rows);
+                   (unsigned long long)(buffer_sum(depth) * (uint64_t)depth->rows),
+                   (long long)depth->rows);
 }

@@ -13,6 +13,8 @@ typedef struct api_depth {
   const ir_graph *graph; // of the whole depth, in the phases that were chosen
   const pass_outline *outline;
   const pass_memory *memory;
+  const double *seconds; // of each kernel, for `rows` tokens; NULL: not known
+  int64_t rows;
 } api_depth;
 
 // Reads the description that `name` means; from here on the call's diagnostics show its text. NULL: see
@@ -22,14 +24,18 @@ const model_description *api_model_read(api_call *call, const char *name);
 const api_depth *api_depth_plan(api_call *call, const char *name,
                                 const fathom_model_options *options);
 
+// Seconds of each kernel of the plan for so many rows. NULL: nobody knows, as for interp.
+const double *api_depth_times(api_call *call, const api_request *request, int64_t rows,
+                              const pass_outline *outline);
+
 // What a run moves for each token, in bytes: parameters, which all tokens share, left out.
 typedef struct api_moved {
   uint64_t read, written;
 } api_moved;
 api_moved api_run_moves(const api_depth *depth, uint32_t run);
 
-// The plan as a table. `rows`: tokens that the workspace is told for.
-void api_depth_print(const api_depth *depth, int64_t rows, base_text *out);
+// The plan as a table.
+void api_depth_print(const api_depth *depth, base_text *out);
 
 // ---- compiled models (model.c) ------------------------------------------------------------------
 

@@ -47,7 +47,6 @@ fathom_status fathom_model_expand(fathom_context *context, const char *model,
 typedef struct plan_frame {
   const char *model;
   const fathom_model_options *options;
-  int64_t rows;
   fathom_text *out;
 } plan_frame;
 
@@ -59,18 +58,17 @@ static fathom_status plan_body(api_call *call, void *opaque) {
   const api_depth *depth = api_depth_plan(call, frame->model, &options);
   if (depth == NULL) return FATHOM_INVALID;
   base_text text = {.arena = &call->arena};
-  api_depth_print(depth, frame->rows > 0 ? frame->rows : 1, &text);
+  api_depth_print(depth, &text);
   return api_text_out(frame->out, base_text_str(&text));
 }
 
 fathom_status fathom_model_plan(fathom_context *context, const char *model,
-                                const fathom_model_options *options, int64_t rows,
-                                fathom_text *out) {
+                                const fathom_model_options *options, fathom_text *out) {
   api_error_clear();
   API_REQUIRE(context);
   API_REQUIRE(model);
   API_REQUIRE(out);
   *out = (fathom_text){0};
-  plan_frame frame = {model, options, rows, out};
+  plan_frame frame = {model, options, out};
   return api_call_run(context, plan_body, &frame);
 }

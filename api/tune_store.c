@@ -148,6 +148,16 @@ static const char *calibration_path(const api_store *store) {
       .data;
 }
 
+bool api_calibration_find(api_call *call, uint32_t threads, tune_calibration *out) {
+  api_place place;
+  bool contended;
+  if (!api_tuned_place_cpu(call, &place)) return false;
+  const char *records =
+      tune_database_path_of(&call->arena, place.options.folder, &place.options.device);
+  const char *path = base_str_format(&call->arena, "%s.calibration-%u", records, threads).data;
+  return tune_calibration_read(&call->arena, path, out, &contended);
+}
+
 // Figures of a machine that was busy serve until it is quiet; a search that goes on takes those that it
 // began with.
 bool api_store_calibration(const api_store *store, tune_calibration *out) {

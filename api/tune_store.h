@@ -45,6 +45,8 @@ typedef struct api_store {
 api_store *api_store_open(api_call *call, const api_store_request *request);
 // Is a record of the store's database one that comes with Fathom?
 bool api_store_is_shipped(const api_store *store, const tune_record *record);
+// The figures of this machine's CPU with so many threads, where a search has left some. False: *out is as it was.
+bool api_calibration_find(api_call *call, uint32_t threads, tune_calibration *out);
 // The machine's figures as they are kept beside its records; false: they are to be measured.
 bool api_store_calibration(const api_store *store, tune_calibration *out);
 // Keeps them. `contended`: other load was noticed meanwhile.

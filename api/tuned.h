@@ -28,9 +28,10 @@ tune_key api_tuned_key(api_call *call, const ir_graph *graph, const api_place *p
 // A schedule that was found best for so many rows.
 typedef struct api_tuned {
   int64_t rows;
-  bool by_model; // predicted, not measured
-  bool shipped;  // with Fathom
-  char date[24]; // of the record
+  bool by_model;  // predicted, not measured
+  double seconds; // of that many rows
+  bool shipped;   // with Fathom
+  char date[24];  // of the record
   char schedule[FATHOM_SCHEDULE_ROOM];
 } api_tuned;
 

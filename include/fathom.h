@@ -566,7 +566,7 @@ FATHOM_API fathom_status fathom_suite_get(const fathom_suite *suite, uint32_t in
 // once and a merge at each site.
 typedef enum fathom_phases {
   FATHOM_PHASES_DESCRIBED = 0, // as the description says
-  FATHOM_PHASES_AUTO = 1,      // for each block what moves less memory
+  FATHOM_PHASES_AUTO = 1, // for each block what takes less time, as measured or by the cost model
   FATHOM_PHASES_ONE = 2,
   FATHOM_PHASES_TWO = 3, // wherever sites share finished blocks
 } fathom_phases;
@@ -586,6 +586,7 @@ typedef struct fathom_model_options {
   const char *target, *cpu; // as in fathom_compile_options
   fathom_phases phases;
   uint32_t outputs; // FATHOM_OUTPUT_*, together
+  int64_t rows;     // tokens that FATHOM_PHASES_AUTO decides for; 0: 1024
 } fathom_model_options;
 
 // The graph of the whole depth as text: a statement `%f_3 = call @sublayer_3 %x_3` for each sublayer. All
@@ -594,11 +595,11 @@ typedef struct fathom_model_options {
 FATHOM_API fathom_status fathom_model_expand(fathom_context *context, const char *model,
                                              const fathom_model_options *options, fathom_text *out);
 
-// What runs when, as a table: for each site its kernel, the rows that it moves for a token, and what it leaves
-// for later; totals beside published ones; the workspace for so many tokens (`rows`). Compiles nothing.
+// What runs when, as a table: for each site its kernel, the rows that it moves for a token, how long it takes
+// for options->rows tokens, and what it leaves for later; totals beside published ones; the workspace.
+// Compiles nothing.
 FATHOM_API fathom_status fathom_model_plan(fathom_context *context, const char *model,
-                                           const fathom_model_options *options, int64_t rows,
-                                           fathom_text *out);
+                                           const fathom_model_options *options, fathom_text *out);
 
 // A compiled model: its kernels, the plan, and the parameters once they are bound. Shared by any number of
 // sequences and threads.

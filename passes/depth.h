@@ -25,8 +25,15 @@ typedef enum pass_phase_choice {
   PASS_PHASES_ALL,   // wherever sites have finished sources in common
 } pass_phase_choice;
 
-// The pass "two-phase" with a choice.
-ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice, base_diag *diag);
+// Sites that would share the mixes of a bank: those of the steps first .. last.
+typedef struct pass_phase_group {
+  uint32_t first, last;
+} pass_phase_group;
+
+// The pass "two-phase" with a choice. `accept` (NULL: all) has the last word on each group.
+ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice,
+                            bool (*accept)(void *user, pass_phase_group group), void *user,
+                            base_diag *diag);
 
 // ---- pieces (outline.c) -------------------------------------------------------------------------
 

@@ -330,7 +330,13 @@ static void add_group(phaser *p, uint32_t first, uint32_t last, uint32_t bank) {
   base_push(arena, &p->groups, group);
 }
 
-static void form_groups(phaser *p, pass_phase_choice choice) {
+// The step of a site: that of its sources.
+static uint32_t step_of(const phaser *p, uint32_t site) {
+  return p->steps[p->sites.data[site].concat];
+}
+
+static void form_groups(phaser *p, pass_phase_choice choice,
+                        bool (*accept)(void *user, pass_phase_group group), void *user) {
   base_arena *arena = p->old->arena;
   const uint32_t count = p->sites.count;
   plan_entry *plan = base_new_array(arena, plan_entry, count + 1);
@@ -344,7 +350,8 @@ static void form_groups(phaser *p, pass_phase_choice choice) {
     plan[i] = plan_up_to(p, plan, i, choice, joined);
   for (uint32_t i = count; i-- > 0;) {
     if (plan[i].bank == 0) continue;
-    add_group(p, plan[i].first, i, plan[i].bank);
+    const pass_phase_group group = {step_of(p, plan[i].first), step_of(p, i)};
+    if (accept == NULL || accept(user, group)) add_group(p, plan[i].first, i, plan[i].bank);
     i = plan[i].first;
   }
 }
@@ -389,7 +396,9 @@ static bool check_steps(const phaser *p, const ir_graph *graph, base_diag *diag)
   return true;
 }
 
-ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice, base_diag *diag) {
+ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice,
+                            bool (*accept)(void *user, pass_phase_group group), void *user,
+                            base_diag *diag) {
   base_arena *arena = graph->arena;
   const uint32_t count = graph->nodes.count;
   phaser p = {.old = graph,
@@ -405,12 +414,12 @@ ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice, bas
   for (uint32_t i = 0; i < count; i++)
     p.site_of[i] = PHASE_NONE;
   find_sites(&p);
-  form_groups(&p, choice);
+  form_groups(&p, choice, accept, user);
   rebuild(&p);
   ir_graph *result = pass_rewrite_end(&p.rewrite);
   return check_steps(&p, result, diag) ? result : NULL;
 }
 
 ir_graph *pass_two_phase(const ir_graph *graph, base_diag *diag) {
-  return pass_two_phase_as(graph, PASS_PHASES_LEAST, diag);
+  return pass_two_phase_as(graph, PASS_PHASES_LEAST, NULL, NULL, diag);
 }

@@ -54,7 +54,7 @@ static const option table[] = {
      "reference; cuda[:ARCH], an NVIDIA GPU; cuda-emu[:ARCH], its\n"
      "code on the CPU. ARCH as in cuda:sm_90a (default: that of the\n"
      "GPU, else sm_90). Repeatable for a bundle"},
-    {"--target", "TARGET", CODE & ~CLI_COMPILE, TEXT, AT(target), 0, 0,
+    {"--target", "TARGET", (CODE & ~CLI_COMPILE) | CLI_PLAN, TEXT, AT(target), 0, 0,
      "where kernels run (default: cpu): cpu; interp, the slow\n"
      "reference; cuda[:ARCH], an NVIDIA GPU; cuda-emu[:ARCH], its\n"
      "code on the CPU, checked as it runs. ARCH as in cuda:sm_90a\n"
@@ -62,7 +62,7 @@ static const option table[] = {
     {"--target", "TARGET", CLI_OPT, TEXT, AT(target), 0, 0,
      "whose pipeline runs without --passes, as for compile;\ninterp has an empty one (default: "
      "cpu)"},
-    {"--mcpu", "NAME", CODE, TEXT, AT(cpu), 0, 0,
+    {"--mcpu", "NAME", CODE | CLI_PLAN, TEXT, AT(cpu), 0, 0,
      "the CPU to compile for, as LLVM names it (default: host);\nthe cpu target only"},
     {"--schedule", "K=V,...", CODE, TEXT, AT(schedule), 0, 0,
      "settings over the default schedule; `compile --emit report`\nshows the complete one"},
@@ -135,7 +135,7 @@ static const option table[] = {
     {"--cache", "STATE", CLI_TUNE, TEXT, AT(cache), 0, 0,
      "what timed runs find in the caches: warm (default), what the\nrun before left there; cold "
      "(default on cuda), nothing"},
-    {"--threads", "K", (CODE & ~CLI_COMPILE) | CLI_TUNE, COUNT, AT(threads), 1, 65536,
+    {"--threads", "K", (CODE & ~CLI_COMPILE) | CLI_TUNE | CLI_PLAN, COUNT, AT(threads), 1, 65536,
      "threads to use (default: one for each core);\nthe cpu target only"},
     {"--sanitize", NULL, CLI_RUN | CLI_CHECK, FLAG, AT(sanitize), 0, 0,
      "cuda-emu: kernels with AddressSanitizer, whose runtime the\nprogram must have: "
@@ -158,7 +158,7 @@ static const option table[] = {
      "one: each site for itself; two: finished blocks once for all\nsites that share them; auto: "
      "what moves less (default: as\nMODEL says)"},
     {"--size", "N", CLI_PLAN, COUNT, AT(size), 1, INT64_MAX,
-     "tokens that the workspace is told for (default: 1)"},
+     "tokens at a time, for times, workspace and what auto chooses\n(default: 1024)"},
     {"-o", "FILE", CLI_OPT | CLI_COMPILE | CLI_EXPAND | CLI_PLAN | CLI_CACHE_EXPORT, TEXT,
      AT(output), 0, 0, "where the result goes; - is standard output (default: -)"},
     {"--help", NULL, (uint32_t)EVERY, FLAG, AT(help), 0, 0, "show this text"},

@@ -9,7 +9,10 @@ static int plan(const cli_options *options, fathom_context *context) {
   if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
   if (status == CLI_SUCCESS) status = cli_output_plan(options->output, &output);
   if (status != CLI_SUCCESS) return status;
-  if (fathom_model_plan(context, options->file, &wanted, options->size, &text) != FATHOM_OK)
+  wanted.target = options->target;
+  wanted.cpu = options->cpu;
+  wanted.rows = options->size;
+  if (fathom_model_plan(context, options->file, &wanted, &text) != FATHOM_OK)
     return cli_library_failed();
   status = cli_output_text(output, &text);
   fathom_text_destroy(&text);

@@ -64,6 +64,7 @@ class ModelOptions(Structure):
         ("cpu", c_char_p),
         ("phases", c_int),
         ("outputs", c_uint32),
+        ("rows", c_int64),
     ]
 
 
@@ -144,7 +145,7 @@ _FUNCTIONS = {
     ),
     "fathom_model_plan": (
         _STATUS,
-        [c_void_p, c_char_p, POINTER(ModelOptions), c_int64, POINTER(Text)],
+        [c_void_p, c_char_p, POINTER(ModelOptions), POINTER(Text)],
     ),
     "fathom_model_open": (
         _STATUS,

@@ -51,7 +51,7 @@ def shared_context():
     return _shared
 
 
-def _options(target=None, cpu=None, phases=None, outputs=()):
+def _options(target=None, cpu=None, phases=None, outputs=(), rows=0):
     if phases not in lib.PHASES:
         raise ValueError(f"phases: expected one, two, auto or None, found {phases!r}")
     unknown = [name for name in outputs if name not in _OUTPUTS]
@@ -60,6 +60,7 @@ def _options(target=None, cpu=None, phases=None, outputs=()):
     options = lib.ModelOptions(ctypes.sizeof(lib.ModelOptions))
     options.target, options.cpu = _bytes(target), _bytes(cpu)
     options.phases = lib.PHASES[phases]
+    options.rows = rows
     options.outputs = sum(_OUTPUTS[name] for name in set(outputs))
     return options
 
@@ -74,15 +75,14 @@ def expand(model, outputs=(), context=None):
     return lib.take_text(text)
 
 
-def plan(model, phases=None, outputs=(), rows=1, context=None):
-    """What of a model runs when, as a table."""
+def plan(model, target=None, phases=None, outputs=(), rows=0, context=None):
+    """What of a model runs when, as a table. rows: tokens at a time (0: 1024)."""
     text = lib.Text()
     context = context or shared_context()
     lib.fathom_model_plan(
         context._handle,
         _bytes(model),
-        byref(_options(phases=phases, outputs=outputs)),
-        rows,
+        byref(_options(target, phases=phases, outputs=outputs, rows=rows)),
         byref(text),
     )
     return lib.take_text(text)
@@ -102,14 +102,14 @@ class Model:
 
     model: a name that comes with Fathom, or the path of a .yaml file. target: "cpu" (default), "interp",
     "cuda", "cuda-emu", each GPU target with an architecture as in "cuda:sm_90". phases: "one", "two",
-    "auto", or None for what the description says. outputs: results of each site besides, some of
+    "auto" (what is faster for so many `rows` at a time; 0: 1024), or None for what the description says. outputs: results of each site besides, some of
     "weights", "entropy", "mix", and "fp8": inputs of sublayers in f8e4m3, each token with a `scale`.
     """
 
-    def __init__(self, model, target=None, cpu=None, phases=None, outputs=(), context=None):
+    def __init__(self, model, target=None, cpu=None, phases=None, outputs=(), rows=0, context=None):
         self.context = context or shared_context()
         self._handle = c_void_p()
-        options = _options(target, cpu, phases, outputs)
+        options = _options(target, cpu, phases, outputs, rows)
         lib.fathom_model_open(self.context._handle, _bytes(model), byref(options), byref(self._handle))
         info = lib.ModelInfo(ctypes.sizeof(lib.ModelInfo))
         lib.fathom_model_get_info(self._handle, byref(info))
