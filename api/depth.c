@@ -219,7 +219,7 @@ static void print_runs(const api_depth *depth, uint32_t first, uint32_t last, ba
     sites = base_str_format(arena, "%u-%u", run->step, depth->outline->runs.data[last].step);
   base_text_printf(out, "%9.*s %6u %7.2f %7.2f %9llu", BASE_FMT(sites), run->kernel,
                    (double)moved.read / row, (double)moved.written / row,
-                   (unsigned long long)(moved.read + moved.written));
+                   (unsigned long long)moved.read + moved.written);
   if (depth->seconds != NULL) base_text_printf(out, " %11.2f", 1e6 * depth->seconds[run->kernel]);
   base_text_printf(out, "  %.*s%s\n", BASE_FMT(results_text(depth, run, arena)),
                    last > first ? ", ..." : "");
@@ -265,6 +265,6 @@ void api_depth_print(const api_depth *depth, base_text *out) {
                    "workspace %.2f D a token in %u buffers, %llu bytes for %lld tokens, and what "
                    "the largest kernel needs\n",
                    (double)buffer_sum(depth) / row, depth->memory->buffer_count,
-                   (unsigned long long)(buffer_sum(depth) * (uint64_t)depth->rows),
+                   (unsigned long long)buffer_sum(depth) * (uint64_t)depth->rows,
                    (long long)depth->rows);
 }

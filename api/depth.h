@@ -69,7 +69,7 @@ struct fathom_model {
   const api_tensor_type *param_types;
   rt_tensor *params; // rank PARAM_UNBOUND: not bound
   const api_tensor_type (
-      *outputs)[API_OUTPUT_COUNT]; // of each step; rank API_NO_OUTPUT: it has none
+      *outputs)[API_OUTPUT_COUNT]; // of each step; rank api_no_output: it has none
   api_tensor_type row;             // [T, D]: the embedding, addends
   // What binding needs to know of the tensors of each step: inputs, those outputs that there are, and the
   // workspace (of bytes, as f32), which may overlap none of them.
@@ -87,7 +87,7 @@ const char *api_model_complete(fathom_model *model);
 bool api_model_load(api_call *call, base_str bytes, const fathom_model_options *options,
                     fathom_model *model);
 
-enum { API_UNBOUND = UINT32_MAX, API_NO_OUTPUT = UINT32_MAX };
+static const uint32_t api_unbound = UINT32_MAX, api_no_output = UINT32_MAX;
 
 // What a run was seen to move, an entry for each slot of its program.
 typedef void (*api_traffic_report)(void *user, uint32_t run, const rt_program *program,

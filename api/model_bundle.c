@@ -21,11 +21,11 @@ static void archive_name(rt_archive *a, const char **text) {
 static void archive_type(rt_archive *a, api_tensor_type *type) {
   uint32_t dtype = type->dtype;
   rt_archive_u32(a, &type->rank);
-  if (type->rank == API_NO_OUTPUT) return;
+  if (type->rank == api_no_output) return;
   archive_name(a, &type->name);
-  rt_archive_u32(a, &dtype);
+  rt_archive_below(a, &dtype, RT_DTYPE_COUNT, "a tensor has an unknown dtype");
   type->dtype = (rt_dtype)dtype;
-  rt_archive_require(a, dtype < RT_DTYPE_COUNT && type->rank <= RT_MAX_RANK, "a tensor cannot be");
+  rt_archive_require(a, type->rank <= RT_MAX_RANK, "a tensor has too many axes");
   for (uint32_t i = 0; i < type->rank && a->fault == NULL; i++) {
     archive_name(a, &type->axes[i]);
     rt_archive_i64(a, &type->sizes[i]);
@@ -40,11 +40,10 @@ static void archive_info(rt_archive *a, fathom_model *model) {
   rt_archive_i64(a, &info->hidden);
   rt_archive_i64(a, &info->heads);
   rt_archive_u32(a, &info->sublayers);
-  rt_archive_u32(a, &dtype);
+  rt_archive_below(a, &dtype, RT_DTYPE_COUNT, "it has an unknown dtype");
   rt_archive_u32(a, &info->outputs);
   rt_archive_require(a, info->sublayers >= 1 && info->sublayers <= MODEL_MAX_SUBLAYERS,
                      "it has no sublayers");
-  rt_archive_require(a, dtype < RT_DTYPE_COUNT, "it has an unknown dtype");
   info->dtype = (fathom_dtype)dtype;
   info->sites = info->sublayers + 1;
 }
@@ -81,10 +80,9 @@ static void archive_slot(rt_archive *a, rt_depth_slot *slot) {
   rt_archive_require(a, slot->part_count > 0, "a kernel is given nothing");
   for (uint32_t i = 0; i < slot->part_count && a->fault == NULL; i++) {
     uint32_t kind = parts[i].kind;
-    rt_archive_u32(a, &kind);
+    rt_archive_below(a, &kind, RT_PLACE_OUTPUT + 1, "a tensor lies nowhere");
     rt_archive_u32(a, &parts[i].number);
     rt_archive_u64(a, &parts[i].offset);
-    rt_archive_require(a, kind <= RT_PLACE_OUTPUT, "a tensor lies nowhere");
     parts[i].kind = (rt_place_kind)kind;
   }
   slot->parts = parts;

@@ -132,7 +132,7 @@ static bool take_step(model_checker *c, side *s, uint32_t step) {
   const DLTensor *shown[API_OUTPUT_COUNT] = {NULL}, *addends[MODEL_MAX_ADDENDS];
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++) {
     const api_tensor_type *type = &s->model->outputs[step][i];
-    if (type->rank == API_NO_OUTPUT) continue;
+    if (type->rank == api_no_output) continue;
     if (!make_place(c, s, type, &s->outputs[i])) return false;
     memset(s->outputs[i].tensor.data, 0xff, s->outputs[i].bytes);
     if (!send(c, s, &s->outputs[i])) return false;
@@ -186,7 +186,7 @@ static bool compare(model_checker *c, uint32_t step) {
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++) {
     const api_tensor_type *type = &c->target.model->outputs[step][i];
     place *got = &c->target.outputs[i], *expected = &c->reference.outputs[i];
-    if (type->rank == API_NO_OUTPUT) continue;
+    if (type->rank == api_no_output) continue;
     if (!fetch(c, &c->target, got) || !fetch(c, &c->reference, expected)) return false;
     fathom_check_result result = {.size = sizeof result,
                                   .name = type->name,

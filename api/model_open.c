@@ -131,7 +131,7 @@ static void describe_outputs(const api_depth *depth, fathom_model *model) {
       base_alloc_array(&model->arena, outline->step_count, sizeof *outputs);
   for (uint32_t i = 0; i < outline->step_count; i++)
     for (uint32_t j = 0; j < API_OUTPUT_COUNT; j++)
-      outputs[i][j].rank = API_NO_OUTPUT;
+      outputs[i][j].rank = api_no_output;
   for (uint32_t i = 0; i < outline->runs.count; i++) {
     const pass_run *run = &outline->runs.data[i];
     for (uint32_t j = 0; j < run->result_count; j++) {
@@ -181,7 +181,7 @@ static void describe_hosts(fathom_model *model) {
     for (uint32_t i = 0; i < count; i++)
       host_slot(&b, step > 0 ? addends[i] : "embedding", RT_INPUT, &model->row);
     for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
-      if (model->outputs[step][i].rank != API_NO_OUTPUT)
+      if (model->outputs[step][i].rank != api_no_output)
         host_slot(&b, outputs[i], RT_OUTPUT, &model->outputs[step][i]);
     host_slot(&b, "workspace", RT_OUTPUT, &workspace);
     programs[step] = (rt_program){.axis_count = b.axes.count,
@@ -257,7 +257,7 @@ static bool part_fits(const fathom_model *model, const rt_depth_run *run, const 
            is_type(program, slot, 0, &model->row);
   case RT_PLACE_OUTPUT:
     return !input && from == 0 && part->number < API_OUTPUT_COUNT &&
-           model->outputs[run->step][part->number].rank != API_NO_OUTPUT &&
+           model->outputs[run->step][part->number].rank != api_no_output &&
            is_type(program, slot, 0, &model->outputs[run->step][part->number]);
   default:
     bytes = bytes_per_row(program, slot, from);
@@ -298,7 +298,7 @@ static const char *check_model(fathom_model *model) {
     const bool last = i == model->info.sublayers;
     if (model->addends[i] > MODEL_MAX_ADDENDS || (model->addends[i] == 0) != last)
       return "a sublayer gives an impossible number of tensors";
-    if (model->outputs[i][API_OUTPUT_INPUT].rank == API_NO_OUTPUT) return "a site gives nothing";
+    if (model->outputs[i][API_OUTPUT_INPUT].rank == api_no_output) return "a site gives nothing";
   }
   for (uint32_t i = 0; i < model->depth.run_count; i++) {
     const char *fault = check_run(model, &model->depth.runs[i]);
@@ -311,7 +311,7 @@ const char *api_model_complete(fathom_model *model) {
   model->row = model->param_types[0]; // the embedding comes first
   model->params = base_new_array(&model->arena, rt_tensor, model->param_count + 1);
   for (uint32_t i = 1; i < model->param_count; i++)
-    model->params[i].rank = API_UNBOUND;
+    model->params[i].rank = api_unbound;
   const char *fault = check_model(model);
   if (fault != NULL) return fault;
   describe_hosts(model);

@@ -131,7 +131,7 @@ static bool take_outputs(api_call *call, const fathom_sequence *sequence, uint32
   bool good = true;
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++) {
     const api_tensor_type *type = &sequence->model->outputs[step][i];
-    if (type->rank == API_NO_OUTPUT) {
+    if (type->rank == api_no_output) {
       if (tensors[i] == NULL) continue;
       base_error(&call->diag, nowhere, "%s: the model gives none", names[i]);
       base_hint(&call->diag, "ask for it in fathom_model_options.outputs");
@@ -331,7 +331,7 @@ static bool check_apart(api_call *call, const fathom_sequence *sequence, uint32_
   for (uint32_t i = 0; i < input_count; i++)
     tensors[count++] = inputs[i];
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
-    if (outputs[i].rank != API_NO_OUTPUT) tensors[count++] = outputs[i];
+    if (outputs[i].rank != api_no_output) tensors[count++] = outputs[i];
   tensors[count] = (rt_tensor){.dtype = RT_F32, .rank = 1, .data = sequence->workspace};
   tensors[count].shape[0] = (int64_t)(all / sizeof(float));
   tensors[count].strides[0] = 1;
@@ -374,7 +374,7 @@ static bool check_workspace(api_call *call, const step_frame *frame, size_t need
 static bool check_bound(api_call *call, const fathom_model *model) {
   uint32_t missing = 0, first = 0;
   for (uint32_t i = model->param_count; i-- > 1;)
-    if (model->params[i].rank == API_UNBOUND) {
+    if (model->params[i].rank == api_unbound) {
       first = i;
       missing++;
     }
@@ -409,7 +409,7 @@ static fathom_status step_body(api_call *call, void *opaque) {
   rt_tensor inputs[MODEL_MAX_ADDENDS], outputs[API_OUTPUT_COUNT];
   int64_t rows = frame->step > 0 ? sequence->rows : -1;
   for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
-    outputs[i].rank = API_NO_OUTPUT;
+    outputs[i].rank = api_no_output;
   if (!take_addends(call, frame, inputs, &rows) ||
       !take_outputs(call, sequence, frame->step, frame->outputs, rows, outputs) ||
       (frame->step == 0 && !begin(call, frame, rows)))

@@ -231,15 +231,15 @@ enum { FLOAT8_E4M3FN = 10 };
 
 static const struct {
   DLDataType type;
-  const char *name;
   DLDataType instead; // the codes as numbers, from hosts that lack the type
+  const char *name;
 } dlpack_dtypes[] = {
-    [RT_F32] = {{kDLFloat, 32, 1}, "kDLFloat with 32 bits", {0}},
-    [RT_BF16] = {{kDLBfloat, 16, 1}, "kDLBfloat with 16 bits", {0}},
-    [RT_F16] = {{kDLFloat, 16, 1}, "kDLFloat with 16 bits", {0}},
+    [RT_F32] = {{kDLFloat, 32, 1}, {0}, "kDLFloat with 32 bits"},
+    [RT_BF16] = {{kDLBfloat, 16, 1}, {0}, "kDLBfloat with 16 bits"},
+    [RT_F16] = {{kDLFloat, 16, 1}, {0}, "kDLFloat with 16 bits"},
     [RT_F8E4M3] = {{FLOAT8_E4M3FN, 8, 1},
-                   "kDLFloat8_e4m3fn, which is 10, or kDLUInt, with 8 bits",
-                   {kDLUInt, 8, 1}},
+                   {kDLUInt, 8, 1},
+                   "kDLFloat8_e4m3fn, which is 10, or kDLUInt, with 8 bits"},
 };
 
 static bool same_dtype(DLDataType a, DLDataType b) {

@@ -115,6 +115,10 @@ int main(int argc, char **argv) {
          "%.2f and %.2f)\n",
          info.name, info.sites, (long long)info.hidden, times[repeats / 2], repeats,
          times[repeats / 4], times[3 * repeats / 4]);
+  free(times);
+  free(workspace);
+  free(x);
+  free(f);
   fathom_sequence_destroy(sequence);
   fathom_model_destroy(model);
   fathom_context_destroy(context);

@@ -17,7 +17,7 @@
 
 #include "passes/depth.h"
 
-enum { NOBODY = UINT32_MAX };
+static const uint32_t nobody = UINT32_MAX;
 
 typedef struct outliner {
   const ir_graph *graph;
@@ -25,7 +25,7 @@ typedef struct outliner {
   const uint32_t *steps;
   const bool *fixed;
   bool *view;        // one index of a value's outermost axis, and the slice on the way to it
-  uint32_t *run_of;  // of computed nodes; NOBODY: none yet
+  uint32_t *run_of;  // of computed nodes; nobody: none yet
   bool *kept;        // somebody needs it in a later run
   base_hash *hashes; // of the kernels
 } outliner;
@@ -83,7 +83,7 @@ static uint32_t ready_at(const outliner *o, uint32_t index) {
 static void take_into(outliner *o, uint32_t run, uint32_t step, uint32_t index) {
   if (ready_at(o, index) != step || o->fixed[index]) return;
   if (is_computed(o, index)) {
-    if (o->run_of[index] != NOBODY) return;
+    if (o->run_of[index] != nobody) return;
     o->run_of[index] = run;
   } else if (!o->view[index]) {
     return;
@@ -111,10 +111,10 @@ static void form_first_run(outliner *o, uint32_t step) {
 }
 
 static void form_rest(outliner *o, uint32_t step) {
-  uint32_t run = NOBODY;
+  uint32_t run = nobody;
   for (uint32_t i = 0; i < o->graph->nodes.count; i++) {
-    if (!is_computed(o, i) || o->steps[i] != step || o->run_of[i] != NOBODY) continue;
-    if (run == NOBODY) run = begin_run(o, step, true);
+    if (!is_computed(o, i) || o->steps[i] != step || o->run_of[i] != nobody) continue;
+    if (run == nobody) run = begin_run(o, step, true);
     o->run_of[i] = run;
   }
 }
@@ -122,7 +122,7 @@ static void form_rest(outliner *o, uint32_t step) {
 static void form_runs(outliner *o) {
   uint32_t last = 0;
   for (uint32_t i = 0; i < o->graph->nodes.count; i++) {
-    o->run_of[i] = NOBODY;
+    o->run_of[i] = nobody;
     if (ready_at(o, i) > last) last = ready_at(o, i);
   }
   o->outline->step_count = last + 1;
@@ -216,7 +216,7 @@ static uint32_t find_input(const piece *p, pass_part part) {
         input->part.index == part.index)
       return i;
   }
-  return NOBODY;
+  return nobody;
 }
 
 static void collect(piece *p, uint32_t index);
@@ -227,7 +227,7 @@ static void collect_operand(piece *p, uint32_t index) {
     return;
   }
   const pass_part part = part_of(p->o, index);
-  if (find_input(p, part) == NOBODY)
+  if (find_input(p, part) == nobody)
     base_push(p->o->graph->arena, &p->inputs, (piece_input){.part = part});
 }
 

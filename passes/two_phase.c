@@ -285,7 +285,7 @@ static plan_entry plan_up_to(const phaser *p, const plan_entry *plan, uint32_t l
                              pass_phase_choice choice, const bool *joined) {
   plan_entry best = {rows_alone(p, last, choice), last, 0};
   if (last > 0) best.rows += plan[last - 1].rows;
-  uint32_t shared = PHASE_NONE;
+  uint32_t shared = phase_none;
   for (uint32_t first = last; first > 0 && last - first < LONGEST_GROUP - 1;) {
     const uint32_t common = p->sites.data[first].common;
     first--;
@@ -343,7 +343,7 @@ static void form_groups(phaser *p, pass_phase_choice choice,
   bool *joined = base_new_array(arena, bool, count + 1);
   p->group_of = base_new_array(arena, uint32_t, count + 1);
   for (uint32_t i = 0; i < count; i++) {
-    p->group_of[i] = PHASE_NONE;
+    p->group_of[i] = phase_none;
     joined[i] = i + 1 < count && joins(p, i);
   }
   for (uint32_t i = 0; i < count; i++)
@@ -367,7 +367,7 @@ static void rebuild(phaser *p) {
   for (uint32_t i = 0; i < p->old->nodes.count; i++) {
     if (p->mapped[i]) continue;
     const uint32_t site = p->site_of[i];
-    if (site != PHASE_NONE) {
+    if (site != phase_none) {
       phase_group *group = &p->groups.data[p->group_of[site]];
       if (begins_group(group, i)) phase_stack_group(p, group);
       phase_merge_end(p, i); // nothing, where it is none
@@ -412,7 +412,7 @@ ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice,
               .late = base_new_array(arena, ir_value, count + 1),
               .has_late = base_new_array(arena, bool, count + 1)};
   for (uint32_t i = 0; i < count; i++)
-    p.site_of[i] = PHASE_NONE;
+    p.site_of[i] = phase_none;
   find_sites(&p);
   form_groups(&p, choice, accept, user);
   rebuild(&p);

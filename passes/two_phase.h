@@ -6,7 +6,7 @@
 #include "passes/depth.h"
 #include "passes/rewrite.h"
 
-enum { PHASE_NONE = UINT32_MAX };
+static const uint32_t phase_none = UINT32_MAX;
 
 // Nodes of the old graph by index.
 typedef BASE_VECTOR(uint32_t) phase_nodes;
@@ -38,8 +38,8 @@ typedef struct phaser {
   BASE_VECTOR(phase_site) sites;
   BASE_VECTOR(phase_group) groups;
   bool *mapped;       // old nodes that have a value in the new graph
-  uint32_t *site_of;  // of a wide node or an end of a grouped site: its number; else PHASE_NONE
-  uint32_t *group_of; // of a site; PHASE_NONE: alone
+  uint32_t *site_of;  // of a wide node or an end of a grouped site: its number; else phase_none
+  uint32_t *group_of; // of a site; phase_none: alone
   bool *wide;         // of a site that is looked at
   uint32_t *claimed;  // of a wide node: 1 + the site; two sites cannot have one
   ir_value *late;     // of wide nodes: the late sources' part

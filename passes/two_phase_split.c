@@ -318,7 +318,7 @@ static const ir_axis *late_axis(const merger *m) {
 static uint32_t first_of_end(const merger *m, uint32_t index) {
   for (uint32_t i = 0; i < m->site->ends.count; i++)
     if (m->site->ends.data[i] == index) return m->g->sites[0]->ends.data[i];
-  return PHASE_NONE;
+  return phase_none;
 }
 
 // This site's share of a value of all sites.
@@ -546,7 +546,7 @@ static ir_value join_parts(const merger *m, uint32_t index, uint32_t first) {
 void phase_merge_end(phaser *p, uint32_t index) {
   const merger m = merger_of(p, index);
   const uint32_t first = first_of_end(&m, index);
-  if (first == PHASE_NONE) return;
+  if (first == phase_none) return;
   const ir_node *end = phase_node(p, index);
   ir_value value;
   if (!phase_is_end(end, m.site->n)) {

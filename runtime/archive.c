@@ -95,3 +95,9 @@ void *rt_archive_array(rt_archive *a, const void *items, uint32_t *count, size_t
   if (a->fault != NULL) *count = 0;
   return base_alloc_array(a->arena, (size_t)*count + 1, size);
 }
+
+void rt_archive_below(rt_archive *a, uint32_t *value, uint32_t limit, const char *fault) {
+  rt_archive_u32(a, value);
+  rt_archive_require(a, *value < limit, fault);
+  if (a->fault != NULL || *value >= limit) *value = 0;
+}

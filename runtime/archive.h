@@ -29,6 +29,8 @@ void rt_archive_bytes(rt_archive *a, base_str *bytes);
 // The number of items, and room for them when reading. Items are for the caller to archive, each of
 // them in at least four bytes.
 void *rt_archive_array(rt_archive *a, const void *items, uint32_t *count, size_t size);
+// A value that is below a limit, such as an index; 0 after a fault.
+void rt_archive_below(rt_archive *a, uint32_t *value, uint32_t limit, const char *fault);
 // Notes a fault unless this holds.
 void rt_archive_require(rt_archive *a, bool holds, const char *fault);
 

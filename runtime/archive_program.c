@@ -2,16 +2,9 @@
 // of it so that a launcher may rely on it.
 #include "runtime/archive.h"
 
-// A value that is below a limit, such as an index.
-static void below(rt_archive *a, uint32_t *value, uint32_t limit, const char *fault) {
-  rt_archive_u32(a, value);
-  rt_archive_require(a, *value < limit, fault);
-  if (a->fault != NULL) *value = 0;
-}
-
 // A number of items of an array that a struct has room for.
 static void few(rt_archive *a, uint32_t *count, uint32_t most, const char *fault) {
-  below(a, count, most + 1, fault);
+  rt_archive_below(a, count, most + 1, fault);
 }
 
 static void needed_text(rt_archive *a, const char **text) {
@@ -31,13 +24,13 @@ static void archive_axis(rt_archive *a, rt_axis *axis) {
 static void archive_slot(rt_archive *a, const rt_program *program, rt_slot *slot) {
   uint32_t role = slot->role, dtype = slot->dtype;
   needed_text(a, &slot->name);
-  below(a, &role, RT_TEMPORARY + 1, "a tensor has an unknown role");
-  below(a, &dtype, RT_DTYPE_COUNT, "a tensor has an unknown dtype");
+  rt_archive_below(a, &role, RT_TEMPORARY + 1, "a tensor has an unknown role");
+  rt_archive_below(a, &dtype, RT_DTYPE_COUNT, "a tensor has an unknown dtype");
   slot->role = (rt_role)role;
   slot->dtype = (rt_dtype)dtype;
   few(a, &slot->rank, RT_MAX_RANK, "a tensor has too many axes");
   for (uint32_t i = 0; i < slot->rank; i++)
-    below(a, &slot->axes[i], program->axis_count, "a tensor has an unknown axis");
+    rt_archive_below(a, &slot->axes[i], program->axis_count, "a tensor has an unknown axis");
 }
 
 // Inputs before outputs before temporaries.
@@ -54,7 +47,7 @@ static bool within(uint32_t first, uint32_t count, uint32_t limit) {
 static void archive_arg(rt_archive *a, const rt_program *program, const rt_kernel *kernel,
                         rt_kernel_arg *arg) {
   uint32_t unit = (uint32_t)(arg->unit_position + 1);
-  below(a, &arg->slot, program->slot_count, "a kernel uses an unknown tensor");
+  rt_archive_below(a, &arg->slot, program->slot_count, "a kernel uses an unknown tensor");
   rt_archive_u32(a, &arg->first_pointer);
   rt_archive_u32(a, &arg->pointer_count);
   rt_archive_u32(a, &arg->first_stride);
@@ -86,7 +79,7 @@ static void archive_kernel(rt_archive *a, const rt_program *program, rt_kernel *
     archive_arg(a, program, kernel, &args[i]);
   few(a, &kernel->row_count, RT_MAX_RANK, "a kernel has too many row axes");
   for (uint32_t i = 0; i < kernel->row_count; i++)
-    below(a, &kernel->rows[i], program->axis_count, "a kernel has an unknown row axis");
+    rt_archive_below(a, &kernel->rows[i], program->axis_count, "a kernel has an unknown row axis");
   rt_archive_i64(a, &kernel->rows_per_task);
   rt_archive_require(a, kernel->rows_per_task >= 1, "a task has no rows");
   rt_archive_size(a, &kernel->shared_bytes);
@@ -133,7 +126,7 @@ void rt_archive_host_image(rt_archive *a, rt_host_image *image, const rt_program
 
 static void archive_source(rt_archive *a, const rt_program *program, const rt_kernel *kernel,
                            rt_source *source) {
-  below(a, &source->arg, kernel->arg_count, "a product has an unknown source");
+  rt_archive_below(a, &source->arg, kernel->arg_count, "a product has an unknown source");
   for (uint32_t i = 0; i < RT_MAX_RANK; i++)
     rt_archive_i64(a, &source->index[i]);
   if (a->fault != NULL) return;
@@ -149,14 +142,14 @@ static void archive_source(rt_archive *a, const rt_program *program, const rt_ke
 static void archive_product(rt_archive *a, const rt_program *program, const rt_kernel *kernel,
                             rt_product *product) {
   uint32_t dtype = product->dtype;
-  below(a, &dtype, RT_DTYPE_COUNT, "a product has an unknown dtype");
+  rt_archive_below(a, &dtype, RT_DTYPE_COUNT, "a product has an unknown dtype");
   product->dtype = (rt_dtype)dtype;
   rt_archive_i64(a, &product->n);
   rt_archive_i64(a, &product->k);
   rt_archive_require(a, product->n >= 0 && product->k >= 0, "a product has a negative size");
   few(a, &product->token_count, RT_MAX_RANK, "a product has too many axes");
   for (uint32_t i = 0; i < product->token_count; i++)
-    below(a, &product->tokens[i], program->axis_count, "a product has an unknown axis");
+    rt_archive_below(a, &product->tokens[i], program->axis_count, "a product has an unknown axis");
   rt_source *sources =
       rt_archive_array(a, product->sources, &product->source_count, sizeof *sources);
   product->sources = sources;
@@ -185,7 +178,7 @@ static void archive_launch(rt_archive *a, rt_form *form) {
 static void archive_form(rt_archive *a, const rt_program *program, const rt_kernel *kernel,
                          rt_form *form) {
   uint32_t kind = form->kind;
-  below(a, &kind, RT_FORM_MATMUL + 1, "a kernel has code of an unknown kind");
+  rt_archive_below(a, &kind, RT_FORM_MATMUL + 1, "a kernel has code of an unknown kind");
   form->kind = (rt_form_kind)kind;
   needed_text(a, &form->function);
   const char **steps = rt_archive_array(a, form->steps, &form->step_count, sizeof *steps);
