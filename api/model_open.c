@@ -487,12 +487,25 @@ static bool check_dense(api_call *call, const char *name, const rt_tensor *tenso
   return true;
 }
 
+// Runs find them without another look.
+static bool check_memory(api_call *call, const char *name, const rt_tensor *tensor) {
+  const size_t element = rt_dtype_size(tensor->dtype);
+  if (tensor->data == NULL)
+    base_error(&call->diag, nowhere, "%s: no memory (a null pointer)", name);
+  else if ((uintptr_t)tensor->data % element != 0)
+    base_error(&call->diag, nowhere, "%s: its address is not a multiple of its %zu-byte element",
+               name, element);
+  else
+    return true;
+  return false;
+}
+
 static bool take_param(api_call *call, const fathom_model *model, uint32_t index,
                        const DLTensor *given, rt_tensor *out) {
   const api_tensor_type *type = &model->param_types[index];
   int64_t rows = 0;
   return api_tensor_take(call, model, type->name, type, given, &rows, out) &&
-         check_dense(call, type->name, out);
+         check_dense(call, type->name, out) && check_memory(call, type->name, out);
 }
 
 // A tensor with the sites as its first axis.
@@ -516,7 +529,7 @@ static bool take_stacked(api_call *call, const fathom_model *model, const fathom
   type.sizes[0] = count;
   type.rank++;
   if (!api_tensor_take(call, model, arg->name, &type, arg->tensor, &rows, &whole) ||
-      !check_dense(call, arg->name, &whole))
+      !check_dense(call, arg->name, &whole) || !check_memory(call, arg->name, &whole))
     return false;
   for (uint32_t i = 0; i < count; i++) {
     rt_tensor *one = &params[members[i]];

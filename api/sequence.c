@@ -115,6 +115,10 @@ bool api_tensor_take(api_call *call, const fathom_model *model, const char *what
                given->ndim);
     return false;
   }
+  if (type->rank > 0 && given->shape == NULL) {
+    base_error(&call->diag, nowhere, "%s: the tensor's shape is NULL", what);
+    return false;
+  }
   *out = (rt_tensor){.dtype = type->dtype, .rank = type->rank};
   if (given->data != NULL) out->data = (char *)given->data + given->byte_offset;
   return take_shape(call, what, type, given, rows, out) && check_unit_stride(call, what, type, out);
