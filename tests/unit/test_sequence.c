@@ -599,7 +599,7 @@ static void structs_may_grow(void **state) {
   assert_int_equal(fathom_model_open(f->context, "gpt-small", &options, &model), FATHOM_INVALID);
   host_assert_says("fathom_model_options.size");
   assert_null(model);
-  assert_int_equal(fathom_model_plan(f->context, "gpt-small", &options, 1, &text), FATHOM_INVALID);
+  assert_int_equal(fathom_model_plan(f->context, "gpt-small", &options, &text), FATHOM_INVALID);
   assert_int_equal(fathom_model_expand(f->context, "gpt-small", &options, &text), FATHOM_INVALID);
   options = (fathom_model_options)FATHOM_INIT(options);
   options.phases = (fathom_phases)4;
