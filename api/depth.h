@@ -88,6 +88,8 @@ bool api_model_load(api_call *call, base_str bytes, const fathom_model_options *
                     fathom_model *model);
 
 static const uint32_t api_unbound = UINT32_MAX, api_no_output = UINT32_MAX;
+// Axes of what a step is given and gives, at most: T, D, N, H and the workspace's are.
+enum { API_HOST_AXES = 16 };
 
 // What a run was seen to move, an entry for each slot of its program.
 typedef void (*api_traffic_report)(void *user, uint32_t run, const rt_program *program,

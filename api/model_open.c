@@ -167,7 +167,8 @@ static void host_slot(host_builder *b, const char *name, rt_role role,
   base_push(b->arena, &b->slots, slot);
 }
 
-static void describe_hosts(fathom_model *model) {
+// False: some step has more axes than there can be.
+static bool describe_hosts(fathom_model *model) {
   static const char *const addends[] = {"addends[0]", "addends[1]"};
   static const char *const outputs[] = {"outputs.input", "outputs.weights", "outputs.entropy",
                                         "outputs.mix", "outputs.scale"};
@@ -184,12 +185,14 @@ static void describe_hosts(fathom_model *model) {
       if (model->outputs[step][i].rank != api_no_output)
         host_slot(&b, outputs[i], RT_OUTPUT, &model->outputs[step][i]);
     host_slot(&b, "workspace", RT_OUTPUT, &workspace);
+    if (b.axes.count > API_HOST_AXES) return false;
     programs[step] = (rt_program){.axis_count = b.axes.count,
                                   .slot_count = b.slots.count,
                                   .axes = b.axes.data,
                                   .slots = b.slots.data};
   }
   model->host_programs = programs;
+  return true;
 }
 
 void api_model_describe(const api_depth *depth, const fathom_model_options *options,
@@ -263,6 +266,7 @@ static bool part_fits(const fathom_model *model, const rt_depth_run *run, const 
     bytes = bytes_per_row(program, slot, from);
     return part->number < depth->buffer_count && bytes > 0 &&
            bytes <= depth->buffer_bytes[part->number] &&
+           part->offset % rt_dtype_size(slot->dtype) == 0 &&
            part->offset <= depth->buffer_bytes[part->number] - bytes;
   }
 }
@@ -290,10 +294,33 @@ static const char *check_run(fathom_model *model, const rt_depth_run *run) {
   return NULL;
 }
 
+// There are as many numbers in a parameter for any number of tokens.
+static bool params_have_sizes(const fathom_model *model) {
+  for (uint32_t i = 1; i < model->param_count; i++) {
+    const api_tensor_type *type = &model->param_types[i];
+    if (type->rank > RT_MAX_RANK) return false; // api_no_output
+    for (uint32_t j = 0; j < type->rank; j++)
+      if (type->sizes[j] == RT_DYNAMIC) return false;
+  }
+  return true;
+}
+
+static bool kernels_have_runs(const fathom_model *model) {
+  for (uint32_t kernel = 0; kernel < model->depth.kernel_count; kernel++) {
+    uint32_t run = 0;
+    while (run < model->depth.run_count && model->depth.runs[run].kernel != kernel)
+      run++;
+    if (run == model->depth.run_count) return false;
+  }
+  return true;
+}
+
 static const char *check_model(fathom_model *model) {
   const api_tensor_type *row = &model->row;
   if (row->rank != 2 || row->sizes[0] != RT_DYNAMIC || row->sizes[1] < 1)
     return "the embedding is no list of rows";
+  if (!params_have_sizes(model)) return "a parameter has no size";
+  if (!kernels_have_runs(model)) return "a kernel has no run";
   for (uint32_t i = 0; i < model->info.sites; i++) {
     const bool last = i == model->info.sublayers;
     if (model->addends[i] > MODEL_MAX_ADDENDS || (model->addends[i] == 0) != last)
@@ -314,7 +341,7 @@ const char *api_model_complete(fathom_model *model) {
     model->params[i].rank = api_unbound;
   const char *fault = check_model(model);
   if (fault != NULL) return fault;
-  describe_hosts(model);
+  if (!describe_hosts(model)) return "a site gives tensors of too many axes";
   model->info.size = sizeof model->info;
   model->info.target = api_targets[model->kernels[0]->kind].name;
   model->info.arch = model->kernels[0]->arch;

@@ -327,10 +327,10 @@ static bool launch(api_call *call, fathom_sequence *sequence, const rt_depth_run
 // checked when it was planned.
 static bool check_apart(api_call *call, const fathom_sequence *sequence, uint32_t step,
                         const rt_tensor *inputs, uint32_t input_count, const rt_tensor *outputs) {
-  enum { MOST = MODEL_MAX_ADDENDS + API_OUTPUT_COUNT + 1, MOST_AXES = 16 };
+  enum { MOST = MODEL_MAX_ADDENDS + API_OUTPUT_COUNT + 1 };
   const size_t all = sequence->kernel_area + sequence->known_bytes;
   rt_tensor tensors[MOST];
-  int64_t sizes[MOST_AXES];
+  int64_t sizes[API_HOST_AXES];
   uint32_t count = 0;
   for (uint32_t i = 0; i < input_count; i++)
     tensors[count++] = inputs[i];
