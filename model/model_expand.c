@@ -428,6 +428,17 @@ static bool check_outputs(const model_description *model, uint32_t outputs, base
   return true;
 }
 
+// A graph has an axis for each number of sources.
+static bool check_sources(const model_description *model, base_diag *diag) {
+  enum { OTHER_AXES = 7, MOST = IR_MAX_AXES - OTHER_AXES }; // T, D, H, C, B, J, P
+  const uint32_t count = model_sources(model, model->sublayers);
+  if (count <= MOST) return true;
+  base_error_status(diag, BASE_UNSUPPORTED, (base_loc){0},
+                    "sites of up to %u sources, expected at most %d", count, MOST);
+  base_hint(diag, "choose larger blocks, or a window");
+  return false;
+}
+
 // A graph's name has no '-'.
 static base_str graph_name(base_arena *arena, base_str name) {
   const base_str copy = base_str_copy(arena, name);
@@ -438,7 +449,7 @@ static base_str graph_name(base_arena *arena, base_str name) {
 
 ir_graph *model_expand(base_arena *arena, const model_description *model, uint32_t outputs,
                        base_diag *diag) {
-  if (!check_outputs(model, outputs, diag)) return NULL;
+  if (!check_outputs(model, outputs, diag) || !check_sources(model, diag)) return NULL;
   expander x = {.model = model, .arena = arena, .outputs = outputs};
   x.graph = ir_graph_create(arena, graph_name(arena, model->name));
   x.t = ir_build_axis(x.graph, BASE_STR("T"), IR_DYNAMIC);

@@ -417,6 +417,13 @@ ir_graph *pass_two_phase_as(const ir_graph *graph, pass_phase_choice choice,
   form_groups(&p, choice, accept, user);
   rebuild(&p);
   ir_graph *result = pass_rewrite_end(&p.rewrite);
+  if (result->axes.count > IR_MAX_AXES) {
+    base_error_status(diag, BASE_UNSUPPORTED, graph->loc,
+                      "two phases need %u axes, expected at most %d", result->axes.count,
+                      IR_MAX_AXES);
+    base_hint(diag, "compute the sites in one phase, or choose larger blocks");
+    return NULL;
+  }
   return check_steps(&p, result, diag) ? result : NULL;
 }
 
