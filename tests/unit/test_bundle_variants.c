@@ -37,14 +37,17 @@ static void lay_out(tensors *t, uint32_t i) {
     if (info->sizes[j] == FATHOM_DYNAMIC) info->sizes[j] = ROWS;
     elements *= (size_t)info->sizes[j];
   }
-  bool wide = info->dtype == FATHOM_F32;
-  t->bytes[i] = elements * (wide ? 4 : 2);
-  t->views[i] =
-      (DLTensor){.data = aligned_alloc(64, (t->bytes[i] + 64) / 64 * 64),
-                 .device = {kDLCPU, 0},
-                 .ndim = (int32_t)info->rank,
-                 .dtype = {info->dtype == FATHOM_BF16 ? kDLBfloat : kDLFloat, wide ? 32 : 16, 1},
-                 .shape = info->sizes};
+  static const DLDataType dtypes[] = {[FATHOM_F32] = {kDLFloat, 32, 1},
+                                      [FATHOM_BF16] = {kDLBfloat, 16, 1},
+                                      [FATHOM_F16] = {kDLFloat, 16, 1},
+                                      [FATHOM_F8E4M3] = {kDLUInt, 8, 1}};
+  const DLDataType dtype = dtypes[info->dtype];
+  t->bytes[i] = elements * dtype.bits / 8;
+  t->views[i] = (DLTensor){.data = aligned_alloc(64, (t->bytes[i] + 64) / 64 * 64),
+                           .device = {kDLCPU, 0},
+                           .ndim = (int32_t)info->rank,
+                           .dtype = dtype,
+                           .shape = info->sizes};
   t->args[i] = (fathom_arg){.name = info->name, .tensor = &t->views[i]};
 }
 
