@@ -367,7 +367,7 @@ static bool make_step(fathom_model *model, fathom_sequence *sequence, uint32_t s
   for (uint32_t i = 0; i < count && good; i++)
     good = make_tensor(&model->row, a->shapes[i], &a->given[i]);
   for (uint32_t i = 0; i < API_OUTPUT_COUNT && good; i++) {
-    if (model->outputs[step][i].rank == API_NO_OUTPUT) continue;
+    if (model->outputs[step][i].rank == api_no_output) continue;
     good = make_tensor(&model->outputs[step][i], a->shapes[2 + i], &a->out[i]);
     out[i] = &a->out[i];
   }
@@ -491,7 +491,7 @@ static void walk_bytes(rt_archive *a, size_t count) {
 static void walk_type(rt_archive *a) {
   const char *text;
   const uint32_t rank = walk_u32(a);
-  if (rank == API_NO_OUTPUT) return;
+  if (rank == api_no_output) return;
   rt_archive_text(a, &text);
   walk_u32(a);
   for (uint32_t i = 0; i < rank; i++) {
@@ -615,7 +615,7 @@ static void refuses_wrong_plans(void **state) {
   rt_archive a = {.arena = &f->arena, .in = w.own, .at = w.at.param[1]};
   walk_type(&a);
   w.text.length = w.at.param[1] + 4;
-  put_u32(w.text.data + w.at.param[1], API_NO_OUTPUT);
+  put_u32(w.text.data + w.at.param[1], api_no_output);
   base_text_append(&w.text, w.own.data + a.at, w.own.length - a.at);
   refuse_plan(&w, "a parameter has no size");
   // A place that is no multiple of an element.
