@@ -1,5 +1,7 @@
 // Models as bundles: loaded ones give the same bits; whatever the bytes, no crash, no memory beyond what
 // there is, and an error that says what is wrong.
+#include <sys/mman.h>
+
 #include "support/host_depth.h"
 
 #include "api/depth.h"
@@ -316,8 +318,23 @@ static fathom_status load_plan(fixture *f, base_str plan, fathom_model **out) {
 
 enum { MOST_ELEMENTS = 1 << 16, MOST_WORKSPACE = 1 << 22 };
 
-// A dense tensor in memory of just its size. False: it is too large to try.
-static bool make_tensor(const api_tensor_type *type, int64_t *shape, DLTensor *tensor) {
+enum { AREA = MOST_WORKSPACE, PARAMS = 64, GIVEN = PARAMS, OUT = GIVEN + 2, WORKSPACE = OUT + 5 };
+
+// Memory that ends where a page begins that nobody may touch: kernels are not instrumented.
+static char *guarded(uint32_t number, size_t bytes) {
+  static char *areas[WORKSPACE + 1];
+  if (areas[number] == NULL) {
+    areas[number] =
+        mmap(NULL, AREA + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(areas[number], MAP_FAILED);
+    assert_int_equal(mprotect(areas[number] + AREA, 4096, PROT_NONE), 0);
+  }
+  return areas[number] + AREA - bytes;
+}
+
+// A dense tensor. False: it is too large to try.
+static bool make_tensor(const api_tensor_type *type, uint32_t number, int64_t *shape,
+                        DLTensor *tensor) {
   static const DLDataType dtypes[] = {[RT_F32] = {kDLFloat, 32, 1},
                                       [RT_BF16] = {kDLBfloat, 16, 1},
                                       [RT_F16] = {kDLFloat, 16, 1},
@@ -327,80 +344,64 @@ static bool make_tensor(const api_tensor_type *type, int64_t *shape, DLTensor *t
     shape[i] = type->sizes[i] == RT_DYNAMIC ? ROWS : type->sizes[i];
     if (shape[i] > MOST_ELEMENTS || (elements *= shape[i]) > MOST_ELEMENTS) return false;
   }
-  *tensor = (DLTensor){.device = {kDLCPU, 0},
+  *tensor = (DLTensor){.data = guarded(number, (size_t)elements * rt_dtype_size(type->dtype)),
+                       .device = {kDLCPU, 0},
                        .ndim = (int32_t)type->rank,
                        .dtype = dtypes[type->dtype],
                        .shape = shape};
-  tensor->data = calloc((size_t)elements + (elements == 0), rt_dtype_size(type->dtype));
   return true;
 }
 
-typedef struct attempt {
-  DLTensor params[64], given[2], out[API_OUTPUT_COUNT];
-  int64_t param_shapes[64][RT_MAX_RANK], shapes[2 + API_OUTPUT_COUNT][RT_MAX_RANK];
-  char *workspace;
-} attempt;
-
-static void free_tensors(DLTensor *tensors, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    free(tensors[i].data);
-  memset(tensors, 0, count * sizeof *tensors);
-}
-
-static bool bind_all(fathom_model *model, attempt *a) {
-  if (model->info.param_count > 64) return false;
+static bool bind_all(fathom_model *model) {
+  if (model->info.param_count > PARAMS) return false;
   for (uint32_t i = 0; i < model->info.param_count; i++) {
     const api_tensor_type *type = &model->param_types[i + 1];
-    const fathom_arg arg = {.name = type->name, .tensor = &a->params[i]};
-    if (!make_tensor(type, a->param_shapes[i], &a->params[i]) ||
-        fathom_model_bind(model, &arg, 1) != FATHOM_OK)
+    int64_t shape[RT_MAX_RANK];
+    DLTensor tensor;
+    const fathom_arg arg = {.name = type->name, .tensor = &tensor};
+    if (!make_tensor(type, i, shape, &tensor) || fathom_model_bind(model, &arg, 1) != FATHOM_OK)
       return false;
   }
   return true;
 }
 
-static bool make_step(fathom_model *model, fathom_sequence *sequence, uint32_t step, size_t bytes,
-                      attempt *a) {
+static bool make_step(fathom_model *model, fathom_sequence *sequence, uint32_t step,
+                      char *workspace, size_t bytes) {
   const uint32_t count = step == 0 ? 1 : model->addends[step - 1];
-  const DLTensor *given[2] = {&a->given[0], &a->given[1]}, *out[API_OUTPUT_COUNT] = {NULL};
-  bool good = count <= 2;
-  for (uint32_t i = 0; i < count && good; i++)
-    good = make_tensor(&model->row, a->shapes[i], &a->given[i]);
-  for (uint32_t i = 0; i < API_OUTPUT_COUNT && good; i++) {
+  DLTensor tensors[2 + API_OUTPUT_COUNT];
+  int64_t shapes[2 + API_OUTPUT_COUNT][RT_MAX_RANK];
+  const DLTensor *given[2] = {&tensors[0], &tensors[1]}, *out[API_OUTPUT_COUNT] = {NULL};
+  for (uint32_t i = 0; i < count; i++)
+    if (!make_tensor(&model->row, GIVEN + i, shapes[i], &tensors[i])) return false;
+  for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++) {
     if (model->outputs[step][i].rank == api_no_output) continue;
-    good = make_tensor(&model->outputs[step][i], a->shapes[2 + i], &a->out[i]);
-    out[i] = &a->out[i];
+    if (!make_tensor(&model->outputs[step][i], OUT + i, shapes[2 + i], &tensors[2 + i]))
+      return false;
+    out[i] = &tensors[2 + i];
   }
-  fathom_site_outputs outputs = {sizeof outputs, out[0], out[1], out[2], out[3], out[4]};
-  if (good && step == 0)
-    good =
-        fathom_sequence_begin(sequence, given[0], &outputs, a->workspace, bytes, NULL) == FATHOM_OK;
-  else if (good && step == model->info.sublayers)
-    good = fathom_sequence_end(sequence, given, count, &outputs) == FATHOM_OK;
-  else if (good)
-    good = fathom_sequence_site(sequence, step, given, count, &outputs) == FATHOM_OK;
-  free_tensors(a->given, 2);
-  free_tensors(a->out, API_OUTPUT_COUNT);
-  return good;
+  const fathom_site_outputs outputs = {sizeof outputs, out[0], out[1], out[2], out[3], out[4]};
+  fathom_status status;
+  if (step == 0)
+    status = fathom_sequence_begin(sequence, given[0], &outputs, workspace, bytes, NULL);
+  else if (step == model->info.sublayers)
+    status = fathom_sequence_end(sequence, given, count, &outputs);
+  else
+    status = fathom_sequence_site(sequence, step, given, count, &outputs);
+  return status == FATHOM_OK;
 }
 
 // Runs a model that was loaded from anything, with all memory of just the size that it asks for. True:
 // all of its sites.
 static bool try_model(fathom_model *model) {
-  static attempt a;
   fathom_sequence *sequence = NULL;
   size_t bytes = 0;
-  bool good = bind_all(model, &a) && fathom_sequence_create(model, &sequence) == FATHOM_OK &&
+  bool good = bind_all(model) && fathom_sequence_create(model, &sequence) == FATHOM_OK &&
               fathom_sequence_workspace(sequence, ROWS, NULL, &bytes) == FATHOM_OK &&
               bytes <= MOST_WORKSPACE;
-  if (good) a.workspace = aligned_alloc(128, bytes);
-  if (good) memset(a.workspace, 0, bytes);
+  char *workspace = good ? guarded(WORKSPACE, (bytes + 127) / 128 * 128) : NULL;
   for (uint32_t step = 0; step < model->info.sites && good; step++)
-    good = make_step(model, sequence, step, bytes, &a);
+    good = make_step(model, sequence, step, workspace, bytes);
   fathom_sequence_destroy(sequence);
-  free(a.workspace);
-  a.workspace = NULL;
-  free_tensors(a.params, 64);
   return good;
 }
 
