@@ -144,6 +144,8 @@ fathom_compile_options cli_compile_options(const cli_options *options);
 // Does FILE mean a model? Then it ends in .yaml, or is the name of one that comes with Fathom, with neither
 // folder nor ending.
 bool cli_is_model(const char *file);
+// Of a graph: --phases and --outputs are wrong usage.
+int cli_refuse_model_options(const cli_options *options);
 // What --outputs says: FATHOM_OUTPUT_*, together.
 int cli_outputs(const cli_options *options, uint32_t *outputs);
 // And --phases.

@@ -320,6 +320,12 @@ bool cli_is_model(const char *file) {
   return strchr(file, '/') == NULL && strchr(file, '.') == NULL && strcmp(file, "-") != 0;
 }
 
+int cli_refuse_model_options(const cli_options *options) {
+  if (options->phases == NULL && options->outputs == NULL) return CLI_SUCCESS;
+  return cli_misuse(options->command, "--phases and --outputs are for models, and %s is a graph",
+                    options->file);
+}
+
 int cli_outputs(const cli_options *options, uint32_t *outputs) {
   static const struct {
     const char *name;

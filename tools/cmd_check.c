@@ -161,7 +161,9 @@ static int run_model(const cli_options *options) {
 static int run(const cli_options *options) {
   if (cli_is_model(options->file)) return run_model(options);
   cli_session session;
-  int status = cli_session_open(options, CLI_ONE_GRAPH, &session);
+  int status = cli_refuse_model_options(options);
+  if (status != CLI_SUCCESS) return status;
+  status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) status = check(&session, options);
   cli_session_close(&session);
   return status;

@@ -95,6 +95,8 @@ static int run(const cli_options *options) {
   if (status != CLI_SUCCESS) return status;
   if (cli_is_model(options->file)) return run_model(options, what);
   cli_session session;
+  status = cli_refuse_model_options(options);
+  if (status != CLI_SUCCESS) return status;
   status = cli_session_open(options, CLI_ONE_GRAPH, &session);
   if (status == CLI_SUCCESS) status = emit(&session, options, what);
   cli_session_close(&session);
