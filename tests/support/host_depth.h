@@ -37,7 +37,7 @@ enum {
 typedef struct host_model {
   fathom_model *model;
   fathom_model_info info;
-  float **params; // by number
+  float **params; // by number; at uneven distances
 } host_model;
 
 static inline float host_random(uint64_t *state) {
@@ -51,6 +51,11 @@ static inline size_t host_elements(const fathom_tensor_info *info) {
   return count;
 }
 
+// Numbers between two parameters: lists of them are no single tensor by chance.
+static inline size_t host_gap(uint32_t param) {
+  return param * param % 7;
+}
+
 // Random parameters, the same for every model of that description.
 static inline void host_bind(host_model *h) {
   uint64_t random = 11;
@@ -60,7 +65,8 @@ static inline void host_bind(host_model *h) {
   for (uint32_t i = 0; i < h->info.param_count; i++) {
     fathom_tensor_info info = FATHOM_INIT(info);
     assert_int_equal(fathom_model_param(h->model, i, &info), FATHOM_OK);
-    h->params[i] = malloc((host_elements(&info) + 1) * sizeof(float));
+    h->params[i] =
+        (float *)malloc((host_gap(i) + host_elements(&info) + 1) * sizeof(float)) + host_gap(i);
     for (size_t j = 0; j < host_elements(&info); j++)
       h->params[i][j] = host_random(&random);
     const DLTensor tensor = {.data = h->params[i],
@@ -99,7 +105,7 @@ static inline void host_open(fathom_context *context, const char *yaml, fathom_p
 
 static inline void host_close(host_model *h) {
   for (uint32_t i = 0; i < h->info.param_count; i++)
-    free(h->params[i]);
+    free(h->params[i] - host_gap(i));
   free(h->params);
   fathom_model_destroy(h->model);
 }

@@ -237,7 +237,7 @@ static void computes_the_same_in_two_phases(void **state) {
   }
 }
 
-// Two sites over one bank, written by hand; %s are parts of the second site.
+// Two sites over one bank, written by hand; %s are the weights of both, and parts of the second site.
 static const char sites_text[] =
     "graph @sites(%%e: f32[T, D=8], %%q_1: f32[D], %%q_2: f32[D], %%q_3: f32[D], %%g: f32[D]) {\n"
     "  %%f_0 = call @s0 %%e : f32[T, D]\n"
@@ -246,7 +246,7 @@ static const char sites_text[] =
     "  %%v_1 = concat %%e, %%f_0, %%f_1 over B to N : f32[N=3, T, D]\n"
     "  %%k_1 = rms_norm %%v_1 over D {eps = 1e-5} : f32[N, T, D]\n"
     "  %%z_1 = dot %%k_1, %%q_1 over D : f32[N, T]\n"
-    "  %%a_1 = softmax %%z_1 over N : f32[N, T]\n"
+    "  %%a_1 = %s %%z_1%s : f32[N, T]\n"
     "  %%h_1 = weighted_sum %%a_1, %%v_1 over N : f32[T, D]\n"
     "  %%f_2 = call @s2 %%h_1 : f32[T, D]\n"
     "  %%v_2 = concat %s over B to M : f32[M=3, T, D]\n"
@@ -257,31 +257,36 @@ static const char sites_text[] =
     "  return %%h_2, %%x_1\n"
     "}\n";
 
-static const ir_graph *two_sites(const char *sources, const char *eps, const char *query,
-                                 const char *op, const char *over) {
-  return verified(base_str_format(&arena, sites_text, sources, eps, query, op, over).data,
+typedef struct site_pair {
+  const char *sources, *eps, *query, *first, *second; // second: weights
+  bool moves;
+} site_pair;
+
+static const ir_graph *two_sites(const site_pair *p) {
+  const char *over_n = strcmp(p->first, "softmax") == 0 ? " over N" : "";
+  const char *over_m = strcmp(p->second, "softmax") == 0 ? " over M" : "";
+  return verified(base_str_format(&arena, sites_text, p->first, over_n, p->sources, p->eps,
+                                  p->query, p->second, over_m)
+                      .data,
                   IR_STAGE_BOUND);
 }
 
 static void moves_only_what_it_may(void **state) {
-  static const struct {
-    const char *sources, *eps, *query, *op, *over;
-    bool moves;
-  } cases[] = {
-      {"%e, %f_0, %f_2", "1e-5", "%q_2", "softmax", " over M", true},
-      // One source in common, and two.
-      {"%e, %f_1, %f_2", "1e-5", "%q_2", "softmax", " over M", true},
-      // None in common: the first ones differ.
-      {"%f_0, %e, %f_2", "1e-5", "%q_2", "softmax", " over M", false},
+  static const site_pair cases[] = {
+      {"%e, %f_0, %f_2", "1e-5", "%q_2", "softmax", "softmax", true},
+      {"%e, %f_0, %f_2", "1e-5", "%q_2", "sigmoid", "sigmoid", true},
+      // One source in common; none, as the first ones differ.
+      {"%e, %f_1, %f_2", "1e-5", "%q_2", "softmax", "softmax", true},
+      {"%f_0, %e, %f_2", "1e-5", "%q_2", "softmax", "softmax", false},
       // The sites differ in an attribute, an op, what the query is made of.
-      {"%e, %f_0, %f_2", "1e-6", "%q_2", "softmax", " over M", false},
-      {"%e, %f_0, %f_2", "1e-5", "%q_2", "sigmoid", "", false},
-      {"%e, %f_0, %f_2", "1e-5", "%f_1", "softmax", " over M", false}, // of tokens
+      {"%e, %f_0, %f_2", "1e-6", "%q_2", "softmax", "softmax", false},
+      {"%e, %f_0, %f_2", "1e-5", "%q_2", "softmax", "sigmoid", false},
+      {"%e, %f_0, %f_2", "1e-5", "%q_2", "neg", "sigmoid", false},
+      {"%e, %f_0, %f_2", "1e-5", "%f_1", "softmax", "softmax", false}, // of tokens
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const ir_graph *one =
-        two_sites(cases[i].sources, cases[i].eps, cases[i].query, cases[i].op, cases[i].over);
+    const ir_graph *one = two_sites(&cases[i]);
     const ir_graph *two = phased(one, PASS_PHASES_ALL);
     if (ir_equal(one, two) == cases[i].moves)
       fail_msg("case %zu: %s", i, cases[i].moves ? "left as it was" : "moved");
@@ -302,8 +307,8 @@ static bool made_of(const ir_graph *graph, uint32_t index, ir_value value) {
 // What is there only with the first site's step is no part of its bank: that is mixed a step before.
 static void leaves_late_sources_at_their_sites(void **state) {
   (void)state;
-  const ir_graph *two =
-      phased(two_sites("%e, %f_0, %f_1", "1e-5", "%q_2", "softmax", " over M"), PASS_PHASES_ALL);
+  const site_pair pair = {"%e, %f_0, %f_1", "1e-5", "%q_2", "softmax", "softmax", true};
+  const ir_graph *two = phased(two_sites(&pair), PASS_PHASES_ALL);
   const ir_value late = value_of(two, "f_1");
   bool stacked = false;
   for (uint32_t i = 0; i < two->nodes.count; i++) {

@@ -1,5 +1,6 @@
 // Descriptions of models: every key with good and bad values, the place of each error, and the graphs that
 // they stand for.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -465,6 +466,19 @@ static void sums_blocks(void **state) {
   assert_int_equal(find_node(graph, "p_2")->type.dtype, IR_BF16);
 }
 
+static void weighs_by_age_or_count(void **state) {
+  (void)state;
+  static const double ages[] = {-1.5, -1, -0.5, 0}, counts[] = {1, 2, 2, 1}; // of site 5
+  const ir_graph *by_age = expanded(described("blocks: {size: 2}\nbias: {recency: 0.5}\n"), 0);
+  const ir_graph *by_count = expanded(described("blocks: {size: 2}\nbias: count\n"), 0);
+  const ir_node *age = find_node(by_age, "bias_5"), *count = find_node(by_count, "bias_5");
+  assert_true(age->value_count == 4 && count->value_count == 4);
+  for (uint32_t i = 0; i < 4; i++) {
+    assert_true(age->values[i] == ages[i]);
+    assert_true(count->values[i] == log(counts[i]));
+  }
+}
+
 static void refuses_outputs_that_there_are_not(void **state) {
   static const struct {
     const char *lines;
@@ -513,6 +527,7 @@ int main(void) {
       TEST(expands_to_what_is_described),
       TEST(has_the_parameters_that_it_needs),
       TEST(sums_blocks),
+      TEST(weighs_by_age_or_count),
       TEST(refuses_outputs_that_there_are_not),
       TEST(refuses_too_many_sources),
   };

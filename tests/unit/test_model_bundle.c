@@ -476,6 +476,7 @@ typedef struct places {
   uint32_t param_count, run_count;
   size_t kernel_count, kernel[64], part[256]; // of runs: the kernel's number; parts of buffers
   uint32_t part_count;
+  size_t slices; // the number of parts of a slot that has several
 } places;
 
 static uint32_t walk_u32(rt_archive *a) {
@@ -528,7 +529,10 @@ static void walk(rt_archive *a, places *p) {
     walk_bytes(a, 8);
     for (uint32_t slots = walk_u32(a), j = 0; j < slots; j++) {
       walk_u32(a);
-      for (uint32_t parts = walk_u32(a), k = 0; k < parts; k++) {
+      const size_t number = a->at;
+      const uint32_t parts = walk_u32(a);
+      if (parts > 1) p->slices = number;
+      for (uint32_t k = 0; k < parts; k++) {
         if (p->part_count < 256) p->part[p->part_count] = a->at;
         p->part_count += walk_u32(a) == RT_PLACE_BUFFER;
         walk_bytes(a, 4 + 8);
@@ -625,6 +629,20 @@ static void refuses_wrong_plans(void **state) {
     copy_plan(&w);
     put_u32(w.text.data + w.at.part[i] + 8, 2);
     refuse_plan(&w, "not where it could be");
+  }
+  // A list of slices with one less, or one more, than its kernel takes.
+  enum { PART = 16 };
+  const char *number = w.own.data + w.at.slices;
+  assert_true(w.at.slices > 0);
+  for (int more = 0; more < 2; more++) {
+    w.text.length = 0;
+    base_text_append(&w.text, w.own.data, w.at.slices + 4);
+    put_u32(w.text.data + w.at.slices,
+            (uint32_t)(unsigned char)number[0] + (more ? 1 : UINT32_MAX));
+    if (more) base_text_append(&w.text, number + 4, PART);
+    const size_t rest = w.at.slices + 4 + (more ? 0 : PART);
+    base_text_append(&w.text, w.own.data + rest, w.own.length - rest);
+    refuse_plan(&w, "another number of slices");
   }
   // Something behind the end; nothing at all.
   copy_plan(&w);

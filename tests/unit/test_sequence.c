@@ -5,10 +5,11 @@
 
 #include "support/host_depth.h"
 
+// Four sites share two finished blocks, and in two phases lists of four parameters.
 static const char plain_yaml[] = "schema: 1\n"
                                  "hidden: 32\n"
                                  "sublayers: 5\n"
-                                 "blocks: {size: 2}\n"
+                                 "blocks: {starts: [0, 1]}\n"
                                  "dtype: f32\n"
                                  "addends: [1, 2]\n";
 static const char heads_yaml[] = "schema: 1\n"
@@ -418,6 +419,37 @@ static void tells_faults_of_parameters(void **state) {
   host_assert_equal(&results, &f->expected);
 }
 
+// The parameters of all sites of that name: a copy as one tensor, and themselves as slices.
+typedef struct stacked {
+  float data[SITES][HOST_D];
+  int64_t shape[2];
+  DLTensor whole, slices[SITES];
+  const DLTensor *list[SITES];
+} stacked;
+
+static void stack(const host_model *h, const char *name, stacked *s) {
+  s->shape[0] = SITES;
+  s->shape[1] = HOST_D;
+  s->whole = (DLTensor){.data = s->data,
+                        .device = {kDLCPU, 0},
+                        .ndim = 2,
+                        .dtype = {kDLFloat, 32, 1},
+                        .shape = s->shape};
+  for (uint32_t i = 0; i < h->info.param_count; i++) {
+    fathom_tensor_info info = FATHOM_INIT(info);
+    assert_int_equal(fathom_model_param(h->model, i, &info), FATHOM_OK);
+    const size_t length = strlen(name);
+    if (strncmp(info.name, name, length) != 0 || info.name[length] != '_') continue;
+    const int site = atoi(info.name + length + 1);
+    memcpy(s->data[site], h->params[i], sizeof s->data[site]);
+    s->slices[site] = s->whole;
+    s->slices[site].data = h->params[i];
+    s->slices[site].ndim = 1;
+    s->slices[site].shape = &s->shape[1];
+    s->list[site] = &s->slices[site];
+  }
+}
+
 static void binds_while_nothing_is_under_way(void **state) {
   fixture *f = *state;
   static host_call call;
@@ -435,36 +467,20 @@ static void binds_while_nothing_is_under_way(void **state) {
   fathom_sequence_destroy(other); // gives up its tokens
   host_call_end(&call);
   // By name, all sites at once, and as slices.
-  DLTensor slices[SITES], whole;
-  const DLTensor *list[SITES];
-  static float queries[SITES][HOST_D];
-  int64_t shape[] = {SITES, HOST_D};
-  for (uint32_t i = 0; i < f->plain.info.param_count; i++) {
-    fathom_tensor_info info = FATHOM_INIT(info);
-    assert_int_equal(fathom_model_param(f->plain.model, i, &info), FATHOM_OK);
-    if (strncmp(info.name, "query_", 6) != 0) continue;
-    const int site = atoi(info.name + 6);
-    memcpy(queries[site], f->plain.params[i], sizeof queries[site]);
-    slices[site] = (DLTensor){.data = f->plain.params[i],
-                              .device = {kDLCPU, 0},
-                              .ndim = 1,
-                              .dtype = {kDLFloat, 32, 1},
-                              .shape = &shape[1]};
-    list[site] = &slices[site];
-  }
-  whole = slices[0];
-  whole.data = queries;
-  whole.ndim = 2;
-  whole.shape = shape;
-  const fathom_arg at_once = {.name = "query", .tensor = &whole};
-  const fathom_arg apart = {.name = "query", .slices = list, .slice_count = SITES};
-  assert_int_equal(fathom_model_bind(f->plain.model, &at_once, 1), FATHOM_OK);
+  static stacked queries, gains;
+  stack(&f->plain, "query", &queries);
+  stack(&f->plain, "key_gain", &gains);
+  const fathom_arg at_once[] = {{.name = "query", .tensor = &queries.whole},
+                                {.name = "key_gain", .tensor = &gains.whole}};
+  const fathom_arg apart[] = {{.name = "query", .slices = queries.list, .slice_count = SITES},
+                              {.name = "key_gain", .slices = gains.list, .slice_count = SITES}};
+  assert_int_equal(fathom_model_bind(f->plain.model, at_once, 2), FATHOM_OK);
   host_run(&f->plain, f->sequence, &f->tokens, HOST_DENSE, NULL, &results);
   host_assert_equal(&results, &f->expected);
-  queries[2][3] += 1; // they stay the host's
+  queries.data[2][3] += 1; // they stay the host's
   host_run(&f->plain, f->sequence, &f->tokens, HOST_DENSE, NULL, &results);
   assert_memory_not_equal(&results, &f->expected, sizeof results);
-  assert_int_equal(fathom_model_bind(f->plain.model, &apart, 1), FATHOM_OK);
+  assert_int_equal(fathom_model_bind(f->plain.model, apart, 2), FATHOM_OK);
   host_run(&f->plain, f->sequence, &f->tokens, HOST_DENSE, NULL, &results);
   host_assert_equal(&results, &f->expected);
 }
