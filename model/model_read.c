@@ -347,7 +347,10 @@ const model_description *model_read(base_arena *arena, base_str text, base_str n
   const char *names[COUNT(keys)];
   for (size_t i = 0; i < COUNT(keys); i++)
     names[i] = keys[i].name;
-  if (root == NULL || !base_yaml_is_mapping(root, names, COUNT(keys), diag)) return NULL;
+  if (root == NULL) return NULL;
+  // A name that nobody knows hides no other error.
+  if (!base_yaml_is_mapping(root, names, COUNT(keys), diag) && root->kind != BASE_YAML_MAPPING)
+    return NULL;
   model_description *model = base_new(arena, model_description);
   *model = (model_description){.name = base_str_copy(arena, name),
                                .heads = 1,
