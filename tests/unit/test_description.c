@@ -268,14 +268,16 @@ static void tells_all_errors_at_once(void **state) {
                         "sublayers: 6\n"
                         "eps: -1\n"
                         "dtype: f64\n"
-                        "gains: {key: f64, output: f63}\n"));
-  assert_int_equal(diag.error_count, 5);
+                        "gains: {key: f64, output: f63}\n"
+                        "hedas: 2\n"));
+  assert_int_equal(diag.error_count, 6);
   const base_str text = base_diag_render(&diag);
   assert_true(contains(text, "m.yaml:2:9: error: "));
   assert_true(contains(text, "m.yaml:4:6: error: "));
   assert_true(contains(text, "m.yaml:5:8: error: "));
   assert_true(contains(text, "m.yaml:6:14: error: "));
   assert_true(contains(text, "m.yaml:6:27: error: "));
+  assert_true(contains(text, "m.yaml:7:1: error: "));
   // What only the whole can tell.
   assert_null(read_text(NEEDED "normaliser: uniform\n"
                                "scale: 2\n"
