@@ -26,7 +26,7 @@ static void check_graph(base_arena *arena, const model_description *model, uint3
   fuzz_round_trip(arena, graph);
   check_plan(graph, &diag);
   for (int choice = PASS_PHASES_LEAST; choice <= PASS_PHASES_ALL; choice++) {
-    ir_graph *phased = pass_two_phase_as(graph, (pass_phase_choice)choice, &diag);
+    ir_graph *phased = pass_two_phase_as(graph, (pass_phase_choice)choice, NULL, NULL, &diag);
     FUZZ_REQUIRE(phased != NULL && ir_verify(phased, IR_STAGE_BOUND, &diag), "two phases: %.*s",
                  BASE_FMT(base_diag_render(&diag)));
     check_plan(phased, &diag);

@@ -26,7 +26,7 @@ static ir_graph *graph_of(const char *lines, uint32_t sublayers, uint32_t output
 }
 
 static ir_graph *phased(const ir_graph *graph, pass_phase_choice choice) {
-  ir_graph *result = pass_two_phase_as(graph, choice, &diag);
+  ir_graph *result = pass_two_phase_as(graph, choice, NULL, NULL, &diag);
   assert_clean(result != NULL && ir_verify(result, IR_STAGE_BOUND, &diag));
   return result;
 }
