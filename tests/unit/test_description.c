@@ -341,7 +341,7 @@ static void survives_any_text(void **state) {
     read_anything((base_str){copy, length});
     free(copy);
   }
-  for (uint32_t i = 0; i < 3000; i++) {
+  for (uint32_t i = 0; i < 1500; i++) {
     char copy[sizeof text];
     memcpy(copy, text, sizeof text);
     for (uint64_t n = 1 + base_random(&random) % 3; n-- > 0;)
