@@ -506,9 +506,9 @@ static void refuses_too_many_sources(void **state) {
   assert_null(model_expand(&arena, model, 0, &diag));
   assert_int_equal(diag.status, BASE_UNSUPPORTED);
   assert_true(contains(base_diag_render(&diag), "sites of up to 601 sources"));
-  model = read_text("schema: 1\nhidden: 8\nsublayers: 600\nwindow: 9\n");
+  model = read_text("schema: 1\nhidden: 8\nsublayers: 520\nwindow: 9\n");
   expanded(model, 0);
-  model = read_text("schema: 1\nhidden: 8\nsublayers: 4096\nblocks: {size: 9}\nheads: 2\n");
+  model = read_text("schema: 1\nhidden: 8\nsublayers: 520\nblocks: {size: 2}\nheads: 2\n");
   expanded(model, MODEL_WEIGHTS);
 }
 
