@@ -57,6 +57,18 @@ class ContextOptions(Structure):
     ]
 
 
+class CompileOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("target", c_char_p),
+        ("cpu", c_char_p),
+        ("schedule", c_char_p),
+        ("verify_each", c_int),
+        ("reserved", c_int),
+        ("sanitize", c_int),
+    ]
+
+
 class ModelOptions(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -139,6 +151,22 @@ _FUNCTIONS = {
     "fathom_context_create": (_STATUS, [POINTER(ContextOptions), POINTER(c_void_p)]),
     "fathom_context_destroy": (None, [c_void_p]),
     "fathom_info": (_STATUS, [c_void_p, POINTER(Text)]),
+    "fathom_parse": (_STATUS, [c_void_p, c_char_p, c_size_t, c_char_p, POINTER(c_void_p)]),
+    "fathom_module_destroy": (None, [c_void_p]),
+    "fathom_module_graph": (_STATUS, [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "fathom_compile": (
+        _STATUS,
+        [c_void_p, c_void_p, POINTER(CompileOptions), POINTER(c_void_p)],
+    ),
+    "fathom_executable_destroy": (None, [c_void_p]),
+    "fathom_workspace_size": (
+        _STATUS,
+        [c_void_p, POINTER(Arg), c_uint32, POINTER(Executor), POINTER(c_size_t)],
+    ),
+    "fathom_run": (
+        _STATUS,
+        [c_void_p, POINTER(Arg), c_uint32, c_void_p, c_size_t, POINTER(Executor)],
+    ),
     "fathom_model_expand": (
         _STATUS,
         [c_void_p, c_char_p, POINTER(ModelOptions), POINTER(Text)],
