@@ -281,7 +281,7 @@ class _Slot:
         views = self.views
         for name, tensor in zip(outputs, tensors):
             views[name].struct.data = tensor.data_ptr()
-        if len(outputs) == 1:
+        if len(views) == 1:
             return
         given = dict(zip(outputs, tensors))
         if "weights" in given:
@@ -673,6 +673,8 @@ class Depth:
         elif self._flight is not None and not torch.is_grad_enabled():
             given = self._flight.add(site, addends)
         else:
+            for tensor in addends:
+                _require_device(tensor, f"the output of sublayer {site - 1}")
             if self._ticket is None:
                 self._ticket = _with_ticket(self._flight)
             given = self._call(site, addends)
