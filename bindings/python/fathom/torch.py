@@ -74,12 +74,12 @@ class _View:
         return self
 
 
-def _rows(tensor, hidden, what):
+def _rows(tensor, hidden, what, index=""):
     """(tensor, the stride between its rows) of [..., D], which has to have its channels side by side."""
     strides = tensor.stride()
     if strides[-1] != 1 and hidden > 1:
         raise ValueError(
-            f"fathom: {what} has stride {strides[-1]} along its channels, expected 1\n"
+            f"fathom: {what}{index} has stride {strides[-1]} along its channels, expected 1\n"
             "  hint: hand over tensor.contiguous()"
         )
     if len(strides) == 2:
@@ -367,7 +367,7 @@ class _Flight:
                     f"fathom: the output of sublayer {site - 1} has shape {list(tensor.shape)}, expected "
                     f"{list(self.shape)}, the embedding's"
                 )
-            tensor, view.sizes[2] = _rows(tensor, engine.hidden, f"the output of sublayer {site - 1}")
+            tensor, view.sizes[2] = _rows(tensor, engine.hidden, "the output of sublayer ", site - 1)
             view.struct.data = tensor.data_ptr()
             kept.append(tensor)
         last = site == engine.sublayers
@@ -547,14 +547,15 @@ def _attn_res(sources, query, key_gain, output_gain, eps):
             view.place(device, first.dtype).dense(rows, hidden)
     out = torch.empty_like(first, memory_format=torch.contiguous_format)
     kept = []
+    shape, dtype = first.shape, first.dtype
     for i, (view, tensor) in enumerate(zip(call.sources, sources)):
-        if tensor.dtype is not first.dtype or tensor.device != device:
-            _require(tensor, first.dtype, device, f"source {i}")
-        if tensor.shape != first.shape:
+        if tensor.dtype is not dtype or tensor.device != device:
+            _require(tensor, dtype, device, f"source {i}")
+        if tensor.shape != shape:
             raise ValueError(
-                f"fathom: source {i} has shape {list(tensor.shape)}, expected {list(first.shape)}, source 0's"
+                f"fathom: source {i} has shape {list(tensor.shape)}, expected {list(shape)}, source 0's"
             )
-        tensor, view.sizes[2] = _rows(tensor, hidden, f"source {i}")
+        tensor, view.sizes[2] = _rows(tensor, hidden, "source ", i)
         view.struct.data = tensor.data_ptr()
         kept.append(tensor)
     call.out.struct.data = out.data_ptr()
@@ -730,7 +731,7 @@ class DepthMixer(nn.Module):
 
     torch.compile(fullgraph=True) takes a loop over a depth without a break: each call is one operator, whose
     ticket depends on the one before, which keeps them in order. There is no backward pass yet: compile
-    under torch.no_grad(). CUDA tensors run on PyTorch's current stream.
+    under torch.no_grad(). CUDA tensors run on the stream that is PyTorch's current one at begin.
     """
 
     def __init__(
