@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The reference model computes what published packages do: flash-attn-res and flash-linear-attention's attnres.
+"""The reference model computes what published packages do: flash-attn-res and
+flash-linear-attention's attnres.
 
-Their own kernels run under Triton's interpreter on the CPU, and beside them their reference function in PyTorch. What
-is not installed is skipped with a line that says so; exit status 77: all of it was. bench/peers/requirements.txt has
-the versions.
+Their own kernels run under Triton's interpreter on the CPU, and beside them their reference
+function in PyTorch. What is not installed is skipped with a line that says so; exit status 77: all
+of it was. bench/peers/requirements.txt has the versions.
 
     python3 tests/model/peers_semantics.py
 """
@@ -12,7 +13,9 @@ import os
 import sys
 import warnings
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are defined, whichever package is first
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # read when kernels are defined, whichever package is first
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../../bench/peers")]
 
@@ -59,7 +62,7 @@ def check(what, got, expected, bound):
     print(f"ok {what}: error {error:.1e}, bound {bound:.0e}")
 
 
-# ---- flash-linear-attention: one site, a list of sources ---------------------------------------------------------
+# ---- flash-linear-attention: one site, a list of sources -----------------------------------------
 
 FLA_SHAPES = [  # dtype, D, N, output norm, scale
     ("f32", 96, 5, True, 1),
@@ -74,15 +77,31 @@ FLA_SHAPES = [  # dtype, D, N, output norm, scale
 def compare_fla(name, function):
     """function(query, sources, key gain, output gain, eps, scale) -> mix [T, D], weights [N, T]."""
     for dtype, hidden, sources, output_norm, scale in FLA_SHAPES:
-        model = ref.load({"schema": 1, "hidden": hidden, "sublayers": sources - 1 or 1, "dtype": dtype, "scale": scale,
-                          "output_norm": "rms" if output_norm else "none"})
+        model = ref.load(
+            {
+                "schema": 1,
+                "hidden": hidden,
+                "sublayers": sources - 1 or 1,
+                "dtype": dtype,
+                "scale": scale,
+                "output_norm": "rms" if output_norm else "none",
+            }
+        )
         parameters, s = ref.random_parameters(model, 1), sources - 1
-        outputs = ref.round_to(np.random.default_rng(2).standard_normal((sources + 1, 3, hidden)), dtype)
+        outputs = ref.round_to(
+            np.random.default_rng(2).standard_normal((sources + 1, 3, hidden)), dtype
+        )
         expected = ref.run(model, parameters, outputs[0], lambda j, x: outputs[j + 1])[s]
         gain = tensor(parameters[f"output_gain_{s}"], "f32") if output_norm else None
-        x, weights = function(tensor(parameters[f"query_{s}"], "f32"), [tensor(v, dtype) for v in outputs[:sources]],
-                              tensor(parameters[f"key_gain_{s}"], "f32"), gain, model.eps, scale)
-        what = f"{name} {dtype} D={hidden} N={sources} scale={scale}{' output norm' if output_norm else ''}"
+        x, weights = function(
+            tensor(parameters[f"query_{s}"], "f32"),
+            [tensor(v, dtype) for v in outputs[:sources]],
+            tensor(parameters[f"key_gain_{s}"], "f32"),
+            gain,
+            model.eps,
+            scale,
+        )
+        what = f"{name} {dtype} D={hidden} N={sources} scale={scale}"
         check(what, x, expected.x, BOUND[dtype])
         check(what + ", weights", weights, expected.weights, BOUND["f32"])
 
@@ -106,9 +125,14 @@ def fla_fused_attnres():
     compare_fla("fla fused_attnres", need(load).fla_fused_attnres)
 
 
-# ---- flash-attn-res: two phases of one block, then a network -----------------------------------------------------
+# ---- flash-attn-res: two phases of one block, then a network -------------------------------------
 
-PLAIN = {"schema": 1, "gains": {"key": "none", "output": "none"}, "output_norm": "none", "eps": 2.0**-23}
+PLAIN = {
+    "schema": 1,
+    "gains": {"key": "none", "output": "none"},
+    "output_norm": "none",
+    "eps": 2.0**-23,
+}
 
 
 def flash_attn_res():
@@ -118,21 +142,36 @@ def flash_attn_res():
 def flash_phases():
     peer = flash_attn_res()
     for hidden, blocks, size in ((64, 1, 3), (128, 5, 4), (1024, 8, 2)):
-        sublayers = blocks * size  # so the last block's sites read `blocks` rows: the embedding and all blocks but it
-        model = ref.load({**PLAIN, "hidden": hidden, "sublayers": sublayers, "blocks": {"size": size}})
+        sublayers = (
+            blocks * size
+        )  # so the last block's sites read `blocks` rows: the embedding and all blocks but it
+        model = ref.load(
+            {**PLAIN, "hidden": hidden, "sublayers": sublayers, "blocks": {"size": size}}
+        )
         parameters = ref.random_parameters(model, 1)
         sites = model.sites()[-size:]
-        bank = list(ref.round_to(np.random.default_rng(2).standard_normal((blocks, 3, hidden)), "bf16"))
+        bank = list(
+            ref.round_to(np.random.default_rng(2).standard_normal((blocks, 3, hidden)), "bf16")
+        )
         partial = ref.round_to(np.random.default_rng(3).standard_normal((3, hidden)), "bf16")
         queries = tensor(np.stack([parameters[f"query_{site.number}"] for site in sites]), "f32")
 
         mixes, lse = peer.flash_phase_1(tensor(np.stack(bank), "bf16"), queries, model.eps)
         expected = ref.phase_1(model, parameters, sites, bank)
         what = f"flash-attn-res D={hidden} N={blocks} S={size}"
-        check(what + ", phase 1", mixes, np.stack([mix.o for mix in expected.values()]), BOUND["bf16"])
-        check(what + ", log-sum-exp", lse, np.stack([mix.lse[:, 0] for mix in expected.values()]), BOUND["f32"])
+        check(
+            what + ", phase 1", mixes, np.stack([mix.o for mix in expected.values()]), BOUND["bf16"]
+        )
+        check(
+            what + ", log-sum-exp",
+            lse,
+            np.stack([mix.lse[:, 0] for mix in expected.values()]),
+            BOUND["f32"],
+        )
 
-        merged = peer.flash_phase_2(tensor(partial, "bf16"), queries[0], mixes[0], lse[0], model.eps)
+        merged = peer.flash_phase_2(
+            tensor(partial, "bf16"), queries[0], mixes[0], lse[0], model.eps
+        )
         h, _ = ref.phase_2(model, parameters, sites[0], expected[sites[0].number], partial)
         check(what + ", phase 2", merged, ref.round_to(h, "bf16"), BOUND["bf16"])
         h, _ = ref.mix(model, parameters, sites[0], bank + [partial])
@@ -140,8 +179,9 @@ def flash_phases():
 
 
 def flash_network():
-    """A network, block by block as the package does it: a block's first site is phase 1 alone, over all that is
-    finished by then. Sublayers give fixed outputs, so that each site's error is its own."""
+    """A network, block by block as the package does it: a block's first site is phase 1 alone, over
+    all that is finished by then. Sublayers give fixed outputs, so that each site's error is its
+    own."""
     peer = flash_attn_res()
     import torch
 
@@ -158,7 +198,9 @@ def flash_network():
         for s in range(start, end):
             x = mixes[0]
             if partial is not None:
-                x = peer.flash_phase_2(partial, queries[s], mixes[s - start], lse[s - start], model.eps)
+                x = peer.flash_phase_2(
+                    partial, queries[s], mixes[s - start], lse[s - start], model.eps
+                )
             check(f"flash-attn-res network, site {s}", x, expected[s].x, 2 * BOUND["bf16"])
             if s < model.sublayers:
                 f = tensor(outputs[s + 1], "bf16")

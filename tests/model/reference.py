@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Attention residuals of a whole network in f64 NumPy: the oracle that shares nothing with Fathom but the formulas.
+"""Attention residuals of a whole network in f64 NumPy: the oracle that shares nothing with Fathom
+but the formulas.
 
-Written from docs/models.md and the published definition alone. It reads the same YAML descriptions, loops over sites
-and sources in plain sight, computes in f64 and rounds only where a model says so: the running sum p, the input x of a
-sublayer and the mix h before the output norm; with two_phase=True also the bank's mix o of phase 1.
+Written from docs/models.md and the published definition alone. It reads the same YAML descriptions,
+loops over sites and sources in plain sight, computes in f64 and rounds only where a model says so:
+the running sum p, the input x of a sublayer and the mix h before the output norm; with
+two_phase=True also the bank's mix o of phase 1.
 
     model = load("model.yaml")                   # or a dict with the same keys
     parameters = random_parameters(model, seed=1)
     embedding = random_embedding(model, rows=3, seed=2)
     sites = run(model, parameters, embedding, toy_sublayers(model))
-    sites[4].x                                   # [T, D], the input of sublayer 4; sites[-1].x leaves the network
+    sites[4].x                                   # [T, D], the input of sublayer 4
+    sites[-1].x                                  # what leaves the network
 
 As a program it writes all that as .npy files, for tests in other languages:
 
@@ -22,7 +25,7 @@ import os
 
 import numpy as np
 
-# ---- dtypes: values are f64 arrays that hold what the dtype can --------------------------------------------------
+# ---- dtypes: values are f64 arrays that hold what the dtype can ----------------------------------
 
 
 def to_bf16(x):
@@ -33,7 +36,7 @@ def to_bf16(x):
 
 
 def round_to(x, dtype):
-    """What is left of f64 values `x` in dtype `bf16`, `f16` or `f32`: f32 arithmetic's result, then rounded."""
+    """What is left of f64 values `x` in dtype bf16, f16 or f32: rounded to f32, then to it."""
     x = np.asarray(x, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "bf16":
@@ -54,8 +57,12 @@ def quantise_e4m3(x):
     scale = (np.maximum(amax, 1e-10) / E4M3_MAX).astype(np.float32)
     y = x / scale.astype(np.float64)[:, None]
     size = np.minimum(np.abs(y), E4M3_MAX)
-    exponent = np.floor(np.log2(np.maximum(size, 2.0**-6)))  # below 2^-6 values are subnormal: steps of 2^-9
-    steps = np.rint(size / 2.0 ** (exponent - 3))  # np.rint goes to even; 16 steps are the next exponent's first
+    exponent = np.floor(
+        np.log2(np.maximum(size, 2.0**-6))
+    )  # below 2^-6 values are subnormal: steps of 2^-9
+    steps = np.rint(
+        size / 2.0 ** (exponent - 3)
+    )  # np.rint goes to even; 16 steps are the next exponent's first
     with np.errstate(invalid="ignore"):
         codes = np.where(np.isnan(y), E4M3_NAN, (exponent + 6) * 8 + steps).astype(np.uint8)
     return codes | np.where(np.signbit(y), 0x80, 0).astype(np.uint8), scale
@@ -69,7 +76,7 @@ def decode_e4m3(codes):
     return np.where(codes & 0x80, -value, value)
 
 
-# ---- descriptions ------------------------------------------------------------------------------------------------
+# ---- descriptions --------------------------------------------------------------------------------
 
 DEFAULTS = {
     "name": "model",
@@ -106,17 +113,25 @@ CHOICES = {
     "output_norm": {"rms", "none"},
     "two_phase": {"on", "off", "auto"},
 }
-OF_LOGITS = ("key_norm", "scale", "bias", "heads", "null_source")  # uniform and static weights have none
+OF_LOGITS = (
+    "key_norm",
+    "scale",
+    "bias",
+    "heads",
+    "null_source",
+)  # uniform and static weights have none
 
 
 @dataclasses.dataclass
 class Site:
-    """Where a site stands: its sources, oldest first, as the numbers of sublayers summed in them."""
+    """Where a site stands: its sources as the numbers of sublayers summed in them."""
 
     number: int
     counts: list  # of the window's sources; the embedding counts 1, the newest source is the last
     begins_block: bool
-    block: int  # the sublayer that began the block whose sum is the newest source; -1: the embedding's
+    block: (
+        int  # the sublayer that began the block whose sum is the newest source; -1: the embedding's
+    )
 
     @property
     def sources(self):
@@ -137,7 +152,10 @@ class Model:
         for key, value in {**DEFAULTS, **description}.items():
             if key == "two_phase" and isinstance(value, bool):
                 value = "on" if value else "off"  # YAML 1.1 reads on and off as booleans
-            require(key not in CHOICES or value in CHOICES[key], f"{key}: {value!r} is none of {CHOICES.get(key)}")
+            require(
+                key not in CHOICES or value in CHOICES[key],
+                f"{key}: {value!r} is none of {CHOICES.get(key)}",
+            )
             setattr(self, key, value)
         self.eps = float(self.eps)  # to PyYAML 1e-5 is a text: YAML 1.1 wants 1.0e-5
         if self.bias not in ("none", "count"):
@@ -145,7 +163,9 @@ class Model:
         self.gains = {**DEFAULTS["gains"], **self.gains}
         self.starts = block_starts(self.blocks, self.sublayers)
         require(self.hidden % self.heads == 0, f"{self.heads} heads do not divide {self.hidden}")
-        require(self.null_source == "none" or self.normaliser == "softmax", "null_source is softmax's")
+        require(
+            self.null_source == "none" or self.normaliser == "softmax", "null_source is softmax's"
+        )
         if not self.has_logits:
             said = [key for key in OF_LOGITS if getattr(self, key) != DEFAULTS[key]]
             require(not said, f"{self.normaliser} weights have no {' and no '.join(said)}")
@@ -156,7 +176,9 @@ class Model:
 
     def addends_of(self, j):
         """1 or 2: how many tensors sublayer j gives."""
-        return self.addends if isinstance(self.addends, int) else self.addends[j % len(self.addends)]
+        return (
+            self.addends if isinstance(self.addends, int) else self.addends[j % len(self.addends)]
+        )
 
     def sites(self):
         """The L + 1 sites in order."""
@@ -194,7 +216,7 @@ def block_starts(blocks, sublayers):
     """The sublayers that begin a block."""
     if blocks == "full":
         blocks = {"size": 1}
-    (kind, value), = blocks.items()
+    ((kind, value),) = blocks.items()
     if kind == "starts":
         starts = list(value)
         if starts[:1] != [0] or sorted(set(starts)) != starts or starts[-1] >= sublayers:
@@ -215,11 +237,11 @@ def load(description):
         return Model({"name": name, **yaml.safe_load(file)})
 
 
-# ---- random inputs -----------------------------------------------------------------------------------------------
+# ---- random inputs -------------------------------------------------------------------------------
 
 
 def random_parameters(model, seed):
-    """{name: f64 array, already rounded}. Queries make logits of about 1, whatever the hidden size and scale."""
+    """{name: f64 array, already rounded}. Queries make logits of about 1."""
     generator = np.random.default_rng(seed)
     parameters = {}
     for name, (shape, dtype) in model.parameters().items():
@@ -242,13 +264,15 @@ def random_embedding(model, rows, seed):
 
 
 def toy_sublayers(model):
-    """Sublayers that any program repeats bit by bit: sublayers(j, x [T, D]) -> [T, D], or a pair of them.
+    """Sublayers that any program repeats bit by bit: (j, x [T, D]) -> [T, D], or a pair of them.
 
-        first  addend  f_j[t, d] = round(c_j * x[t, (d + 7 j + 1) mod D])     c_j = (-1)^j (1 + j mod 5) / 8
+        first  addend  f_j[t, d] = round(c_j * x[t, (d + 7 j + 1) mod D])
         second addend  g_j[t, d] = round(c_{j+2} / 4 * x[t, (d + 11 j + 3) mod D])
+        with c_j = (-1)^j (1 + j mod 5) / 8
 
-    A factor is a small integer times a power of two, so the f32 product of an f16 or bf16 x is exact and `round` (to
-    the model's dtype, nearest even) is the only rounding; in f32 the product is rounded once, by the multiplication.
+    A factor is a small integer times a power of two, so the f32 product of an f16 or bf16 x is
+    exact and `round` (to the model's dtype, nearest even) is the only rounding; in f32 the product
+    is rounded once, by the multiplication.
     """
 
     def factor(j):
@@ -264,7 +288,7 @@ def toy_sublayers(model):
     return sublayers
 
 
-# ---- the mathematics of a site -----------------------------------------------------------------------------------
+# ---- the mathematics of a site -------------------------------------------------------------------
 
 
 def rms_norm(x, eps):
@@ -277,7 +301,11 @@ def sigmoid(z):
 
 
 def scale_of(model):
-    return (model.hidden / model.heads) ** -0.5 if model.scale == "rsqrt_hidden" else float(model.scale)
+    return (
+        (model.hidden / model.heads) ** -0.5
+        if model.scale == "rsqrt_hidden"
+        else float(model.scale)
+    )
 
 
 def logit(model, parameters, site, i, v):
@@ -299,7 +327,11 @@ def logit(model, parameters, site, i, v):
 def null_logit(model, parameters, site):
     """[] or [H]: the logit of a source that adds nothing; minus infinity where there is none."""
     kinds = {"none": -np.inf, "zero": 0.0}
-    return kinds[model.null_source] if model.null_source in kinds else parameters[f"null_{site.number}"]
+    return (
+        kinds[model.null_source]
+        if model.null_source in kinds
+        else parameters[f"null_{site.number}"]
+    )
 
 
 def log_sum_exp(z, null):
@@ -309,8 +341,9 @@ def log_sum_exp(z, null):
 
 
 def weights_of(model, parameters, site, sources):
-    """[N, T, H] of the first N of the site's sources, and what turns softmax weights of some sources into those of
-    all: their log-sum-exp [T, H], or None where weights do not depend on one another."""
+    """[N, T, H] of the first N of the site's sources, and what turns softmax weights of some
+    sources into those of all: their log-sum-exp [T, H], or None where weights do not depend on one
+    another."""
     n, rows = len(sources), len(sources[0])
     if model.normaliser == "uniform":
         return np.full((n, rows, 1), 1 / site.sources), None
@@ -358,7 +391,9 @@ def phase_1(model, parameters, sites, bank):
         seen = bank[len(bank) - (site.sources - 1) :]
         if seen:
             weights, lse = weights_of(model, parameters, site, seen)
-            mixes[site.number] = BankMix(round_to(weighted_sum(weights, seen), model.dtype), lse, weights)
+            mixes[site.number] = BankMix(
+                round_to(weighted_sum(weights, seen), model.dtype), lse, weights
+            )
     return mixes
 
 
@@ -384,7 +419,12 @@ def finish(model, parameters, site, h, newest):
     if model.delta_form:
         h = h + newest
     if model.gate == "newest":
-        h = sigmoid((parameters[f"gate_{s}"] * rms_norm(newest, model.eps)).sum(axis=-1, keepdims=True)) * h
+        h = (
+            sigmoid(
+                (parameters[f"gate_{s}"] * rms_norm(newest, model.eps)).sum(axis=-1, keepdims=True)
+            )
+            * h
+        )
     if model.gate == "channel":
         h = sigmoid(parameters[f"gate_{s}"]) * h
     h = round_to(h, model.mix_dtype)
@@ -394,7 +434,7 @@ def finish(model, parameters, site, h, newest):
     return h, round_to(x, model.dtype)
 
 
-# ---- the network -------------------------------------------------------------------------------------------------
+# ---- the network ---------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -404,7 +444,9 @@ class Result:
     x: np.ndarray  # [T, D], the input of the sublayer, or of what follows the network
     p: np.ndarray  # [T, D], the newest source
     mix: np.ndarray  # [T, D], before the output norm
-    weights: np.ndarray  # [N, T], with heads [N, T, H]; oldest source first, without the null source
+    weights: (
+        np.ndarray
+    )  # [N, T], with heads [N, T, H]; oldest source first, without the null source
 
     @property
     def entropy(self):
@@ -421,9 +463,10 @@ class Result:
 def run(model, parameters, embedding, sublayers, two_phase=False):
     """Results of all L + 1 sites, for an embedding [T, D].
 
-    sublayers(j, x [T, D]) gives the output of sublayer j, [T, D], or a tuple of addends; they are rounded to the
-    model's dtype. With two_phase the finished blocks are mixed for all sites that read them when the last of them
-    becomes finished, and merged with the newest source at each site.
+    sublayers(j, x [T, D]) gives the output of sublayer j, [T, D], or a tuple of addends; they are
+    rounded to the model's dtype. With two_phase the finished blocks are mixed for all sites that
+    read them when the last of them becomes finished, and merged with the newest source at each
+    site.
     """
     sites, results = model.sites(), []
     bank, p, mixes = [], round_to(embedding, model.dtype), {}
@@ -453,17 +496,32 @@ def error(got, expected):
     return np.linalg.norm(np.asarray(got, np.float64) - expected) / (norm if norm > 0 else 1)
 
 
-# ---- the program -------------------------------------------------------------------------------------------------
+# ---- the program ---------------------------------------------------------------------------------
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="a description in YAML")
-    parser.add_argument("out", help="the folder to write to: each parameter, embedding, x_S and p_S of each site S")
+    parser.add_argument(
+        "out", help="the folder to write to: each parameter, embedding, x_S and p_S of each site S"
+    )
     parser.add_argument("--rows", type=int, default=3, help="tokens (default: 3)")
-    parser.add_argument("--seed", type=int, default=1, help="of parameters; the embedding's is one more (default: 1)")
-    parser.add_argument("--two-phase", action="store_true", help="phase 1 at each block's start, then merge")
-    parser.add_argument("--extras", action="store_true", help="also mix_S, weights_of_S, entropy_S, fp8_S, fp8_scale_S")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="of parameters; the embedding's is one more (default: 1)",
+    )
+    parser.add_argument(
+        "--two-phase", action="store_true", help="phase 1 at each block's start, then merge"
+    )
+    parser.add_argument(
+        "--extras",
+        action="store_true",
+        help="also mix_S, weights_of_S, entropy_S, fp8_S, fp8_scale_S",
+    )
     arguments = parser.parse_args()
 
     model = load(arguments.model)
@@ -474,7 +532,13 @@ def main():
     for s, site in enumerate(results):
         files.update({f"x_{s}": site.x, f"p_{s}": site.p})
         if arguments.extras:
-            files.update({f"mix_{s}": site.mix, f"weights_of_{s}": site.weights, f"entropy_{s}": site.entropy})
+            files.update(
+                {
+                    f"mix_{s}": site.mix,
+                    f"weights_of_{s}": site.weights,
+                    f"entropy_{s}": site.entropy,
+                }
+            )
             files[f"fp8_{s}"], files[f"fp8_scale_{s}"] = site.fp8
     os.makedirs(arguments.out, exist_ok=True)
     for name, values in files.items():

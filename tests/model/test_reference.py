@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The reference model against itself and against numbers worked out by hand. Needs NumPy and PyYAML; exit status 77: they
-are not there.
+"""The reference model against itself and against numbers worked out by hand. Needs NumPy and
+PyYAML; exit status 77: they are not there.
 
     python3 tests/model/test_reference.py [PART_OF_A_NAME]      # or pytest
 """
@@ -56,14 +56,21 @@ def example(description, rows=5, **options):
     model = ref.load({**SMALL, **description})
     parameters = ref.random_parameters(model, 1)
     embedding = ref.random_embedding(model, rows, 2)
-    return model, parameters, embedding, ref.run(model, parameters, embedding, ref.toy_sublayers(model), **options)
+    return (
+        model,
+        parameters,
+        embedding,
+        ref.run(model, parameters, embedding, ref.toy_sublayers(model), **options),
+    )
 
 
 def same(a, b):
-    return all(np.array_equal(x.x, y.x) and np.array_equal(x.p, y.p) for x, y in zip(a, b, strict=True))
+    return all(
+        np.array_equal(x.x, y.x) and np.array_equal(x.p, y.p) for x, y in zip(a, b, strict=True)
+    )
 
 
-# ---- blocks and sites --------------------------------------------------------------------------------------------
+# ---- blocks and sites ----------------------------------------------------------------------------
 
 
 def test_starts():
@@ -88,8 +95,14 @@ def test_full_sees_every_output():
 
 
 def test_bad_descriptions():
-    for wrong in ({"normaliser": "uniform", "heads": 2}, {"normaliser": "sigmoid", "null_source": "zero"}, {"heads": 5},
-                  {"dtype": "f64"}, {"hiden": 3}, {"schema": 2}):
+    for wrong in (
+        {"normaliser": "uniform", "heads": 2},
+        {"normaliser": "sigmoid", "null_source": "zero"},
+        {"heads": 5},
+        {"dtype": "f64"},
+        {"hiden": 3},
+        {"schema": 2},
+    ):
         raises(lambda: ref.load({**SMALL, **wrong}))
     raises(lambda: ref.load({"schema": 1, "hidden": 3}))
 
@@ -98,7 +111,9 @@ def test_yaml():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tiny.yaml")
         with open(path, "w") as file:
-            yaml.safe_dump({"schema": 1, "hidden": 8, "sublayers": 2, "blocks": {"starts": [0]}}, file)
+            yaml.safe_dump(
+                {"schema": 1, "hidden": 8, "sublayers": 2, "blocks": {"starts": [0]}}, file
+            )
             file.write("eps: 1e-5\ntwo_phase: on\n")
         model = ref.load(path)
     assert (model.name, model.starts, model.eps, model.two_phase) == ("tiny", [0], 1e-5, "on")
@@ -112,12 +127,22 @@ def raises(function):
     raise AssertionError("no ValueError")
 
 
-# ---- rounding ----------------------------------------------------------------------------------------------------
+# ---- rounding ------------------------------------------------------------------------------------
 
 
 def test_bf16():
-    pairs = {1 + 2**-8: 1, 1 + 3 * 2**-8: 1 + 2**-6, 1 + 2**-8 + 2**-20: 1 + 2**-7, -1 - 2**-8: -1, 3.4e38: math.inf,
-             2.0**-133: 2.0**-133, 2.0**-134: 0, 3 * 2.0**-134: 2.0**-132, math.inf: math.inf, 0: 0}
+    pairs = {
+        1 + 2**-8: 1,
+        1 + 3 * 2**-8: 1 + 2**-6,
+        1 + 2**-8 + 2**-20: 1 + 2**-7,
+        -1 - 2**-8: -1,
+        3.4e38: math.inf,
+        2.0**-133: 2.0**-133,
+        2.0**-134: 0,
+        3 * 2.0**-134: 2.0**-132,
+        math.inf: math.inf,
+        0: 0,
+    }
     assert ref.round_to(np.array(list(pairs)), "bf16").tolist() == list(pairs.values())
     assert np.isnan(ref.round_to(np.array([np.nan]), "bf16")).all()
 
@@ -125,31 +150,46 @@ def test_bf16():
 def test_e4m3():
     codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], np.uint8)
     values = ref.decode_e4m3(codes)
-    assert values.max() == 448 and values[1] == 2.0**-9 and values[0x38] == 1 and values[0x39] == 1.125
-    assert np.array_equal(ref.quantise_e4m3(values[None])[0][0], codes)  # amax is 448: the scale is 1
+    assert (
+        values.max() == 448 and values[1] == 2.0**-9 and values[0x38] == 1 and values[0x39] == 1.125
+    )
+    assert np.array_equal(
+        ref.quantise_e4m3(values[None])[0][0], codes
+    )  # amax is 448: the scale is 1
     between = np.sort(values[:127])
     middle = (between[1:] + between[:-1]) / 2  # ties go to the even code
     got = ref.quantise_e4m3(np.append(middle, 448)[None])[0][0][:-1]
     assert np.array_equal(got, [code + code % 2 for code in range(126)])
     codes, scale = ref.quantise_e4m3(np.array([[0.0, 0.0], [1.0, -3.0]]))
     assert scale[0] == np.float32(1e-10 / 448) and codes[0].tolist() == [0, 0]
-    assert np.allclose(ref.decode_e4m3(codes[1]) * scale[1], [1, -3], rtol=0.05) and codes[1, 1] == 0xFE
+    assert (
+        np.allclose(ref.decode_e4m3(codes[1]) * scale[1], [1, -3], rtol=0.05)
+        and codes[1, 1] == 0xFE
+    )
 
 
-# ---- the mathematics ---------------------------------------------------------------------------------------------
+# ---- the mathematics -----------------------------------------------------------------------------
 
 
 def test_by_hand():
     """D = 2, one sublayer that doubles its input, eps 0: every number worked out on paper."""
     model = ref.load({"schema": 1, "hidden": 2, "sublayers": 1, "dtype": "f32", "eps": 0})
     ln3 = math.log(3)
-    parameters = {"query_0": np.array([5.0, 6.0]), "key_gain_0": np.array([1.0, 1.0]),
-                  "output_gain_0": np.array([1.0, 2.0]), "output_gain_1": np.array([1.0, 1.0]),
-                  "query_1": np.array([ln3, 0.0]), "key_gain_1": np.array([0.5, 7.0])}
+    parameters = {
+        "query_0": np.array([5.0, 6.0]),
+        "key_gain_0": np.array([1.0, 1.0]),
+        "output_gain_0": np.array([1.0, 2.0]),
+        "output_gain_1": np.array([1.0, 1.0]),
+        "query_1": np.array([ln3, 0.0]),
+        "key_gain_1": np.array([0.5, 7.0]),
+    }
     embedding = np.array([[3.0, 3.0]])
     first, last = ref.run(model, parameters, embedding, lambda j, x: x * np.array([0.0, 4.0]))
-    assert first.weights.tolist() == [[1]] and first.x.tolist() == [[1, 2]]  # one source; rms 3; gain (1, 2)
-    # sources (3, 3) and (0, 8): keys (1, 1) and (0, sqrt 2), logits ln 3 / 2 and 0, weights sqrt 3 : 1
+    assert first.weights.tolist() == [[1]] and first.x.tolist() == [
+        [1, 2]
+    ]  # one source; rms 3; gain (1, 2)
+    # sources (3, 3) and (0, 8): keys (1, 1) and (0, sqrt 2), logits ln 3 / 2 and 0, weights sqrt 3
+    # : 1
     a = math.sqrt(3) / (math.sqrt(3) + 1)
     h = np.array([3 * a, 3 * a + 8 * (1 - a)])
     assert np.allclose(last.weights[:, 0], [a, 1 - a], rtol=1e-15)
@@ -159,23 +199,53 @@ def test_by_hand():
 
 
 def test_options_by_hand():
-    """Two sources (3, 3), (0, 8), logits 0 by a query of zeros; the last site's mix, one option a time."""
-    def last(**option):
-        model = ref.load({"schema": 1, "hidden": 2, "sublayers": 1, "dtype": "f32", "eps": 0, "output_norm": "none",
-                          **option})
+    """Two sources (3, 3), (0, 8), logits 0 by a query of zeros; the last site's mix, one option a
+    time.
+    """
+
+    def last(query=(0, 0), **option):
+        model = ref.load(
+            {
+                "schema": 1,
+                "hidden": 2,
+                "sublayers": 1,
+                "dtype": "f32",
+                "eps": 0,
+                "output_norm": "none",
+                **option,
+            }
+        )
         parameters = {name: np.zeros(shape) for name, (shape, _) in model.parameters().items()}
-        for name, value in {"weights_1": [2, -1], "null_1": math.log(2), "gate_1": [math.log(3), 0]}.items():
+        for name, value in {
+            "query_0": query,
+            "query_1": query,
+            "weights_1": [2, -1],
+            "null_1": math.log(2),
+            "gate_1": [math.log(3), 0],
+        }.items():
             if name in parameters:
                 parameters[name] = np.broadcast_to(np.array(value, float), parameters[name].shape)
-        return ref.run(model, parameters, np.array([[3.0, 3.0]]), lambda j, x: np.array([[0.0, 8.0]]))[-1]
+        return ref.run(
+            model, parameters, np.array([[3.0, 3.0]]), lambda j, x: np.array([[0.0, 8.0]])
+        )[-1]
 
-    third = 1 / (1 + math.exp(-1))
+    third, root = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-math.sqrt(2)))
+    no_gain = {"key": "none"}
     expected = {
         "plain": ({}, [1.5, 5.5]),
         "sigmoid": ({"normaliser": "sigmoid"}, [1.5, 5.5]),
         "static": ({"normaliser": "static"}, [6, -2]),
         "uniform": ({"normaliser": "uniform"}, [1.5, 5.5]),
         "recency": ({"bias": {"recency": 1}}, [3 * (1 - third), 3 * (1 - third) + 8 * third]),
+        "sigmoid recency": (
+            {"normaliser": "sigmoid", "bias": {"recency": 1}},
+            [3 - 3 * third, 3 - 3 * third + 4],
+        ),
+        "query and key": (
+            {"query": (9, 0), "key_norm": "query_and_key", "gains": no_gain},
+            [3 * root, 8 - 5 * root],
+        ),
+        "mix in bf16": ({"bias": {"recency": 1}, "mix_dtype": "bf16"}, [207 / 2**8, 213 / 2**5]),
         "zero": ({"null_source": "zero"}, [1, 11 / 3]),
         "learned": ({"null_source": "learned"}, [0.75, 2.75]),
         "null a head": ({"null_source": "learned", "heads": 2}, [0.75, 2.75]),
@@ -195,22 +265,34 @@ def test_count_prior_is_a_mean_over_sublayers():
     for name in parameters:
         if name.startswith("query_"):
             parameters[name] = np.zeros(model.hidden)
-    results = ref.run(model, parameters, ref.random_embedding(model, 2, 2), ref.toy_sublayers(model))
+    results = ref.run(
+        model, parameters, ref.random_embedding(model, 2, 2), ref.toy_sublayers(model)
+    )
     assert np.allclose(results[-1].weights, np.array([[1], [4], [4], [2]]) / 11)
 
 
 def test_heads_are_models_of_their_own():
-    """Without norms a head knows nothing of the others: two heads are two models of half the size."""
+    """Without norms a head knows nothing of the others: two heads are two models of half the size.
+    """
     options = {"key_norm": "none", "output_norm": "none", "dtype": "f32", "scale": "rsqrt_hidden"}
     both, parameters, embedding, _ = example({**options, "heads": 2})
+
     def sublayers(j, x):
         return x / (j + 2)
+
     whole = ref.run(both, parameters, embedding, sublayers)
     single = ref.load({**SMALL, **options, "hidden": 24})
     for head, part in enumerate((slice(0, 24), slice(24, 48))):
-        alone = ref.run(single, {name: value[part] for name, value in parameters.items()}, embedding[:, part], sublayers)
+        alone = ref.run(
+            single,
+            {name: value[part] for name, value in parameters.items()},
+            embedding[:, part],
+            sublayers,
+        )
         for a, b in zip(alone, whole):
-            assert np.array_equal(a.x, b.x[:, part]) and np.allclose(a.weights, b.weights[:, :, head], rtol=1e-12)
+            assert np.array_equal(a.x, b.x[:, part]) and np.allclose(
+                a.weights, b.weights[:, :, head], rtol=1e-12
+            )
 
 
 def test_one_source_weighs_exactly_one():
@@ -228,7 +310,10 @@ def test_large_logits():
             parameters[name] = parameters[name] * 1e4
     for two_phase in (False, True):
         results = ref.run(model, parameters, embedding, ref.toy_sublayers(model), two_phase)
-        assert all(np.isfinite(site.x).all() and np.allclose(site.weights.sum(axis=0), 1) for site in results)
+        assert all(
+            np.isfinite(site.x).all() and np.allclose(site.weights.sum(axis=0), 1)
+            for site in results
+        )
 
 
 def test_a_nan_stays_in_its_token():
@@ -242,7 +327,7 @@ def test_a_nan_stays_in_its_token():
         assert np.array_equal(a.x[others], b.x[others]) and np.isnan(b.x[2]).all()
 
 
-# ---- forms of the same -------------------------------------------------------------------------------------------
+# ---- forms of the same ---------------------------------------------------------------------------
 
 
 def test_chunks_equal_the_whole():
@@ -250,17 +335,24 @@ def test_chunks_equal_the_whole():
         for two_phase in (False, True):
             model, parameters, embedding, whole = example(option, rows=7, two_phase=two_phase)
             for cuts in ([0, 1, 7], [0, 3, 4, 7], list(range(8))):
-                parts = [ref.run(model, parameters, embedding[a:b], ref.toy_sublayers(model), two_phase)
-                         for a, b in zip(cuts, cuts[1:])]
+                parts = [
+                    ref.run(model, parameters, embedding[a:b], ref.toy_sublayers(model), two_phase)
+                    for a, b in zip(cuts, cuts[1:])
+                ]
                 for s, site in enumerate(whole):
-                    assert np.array_equal(site.x, np.concatenate([part[s].x for part in parts])), (name, cuts, s)
+                    assert np.array_equal(site.x, np.concatenate([part[s].x for part in parts])), (
+                        name,
+                        cuts,
+                        s,
+                    )
 
 
 def test_two_phases_equal_one():
     for name, option in VARIANTS.items():
         for dtype, bound in TWO_PHASE_BOUND.items():
             model, parameters, embedding, one = example({**option, "dtype": dtype})
-            # Outputs of sublayers are fixed, so that a site's error is its own and not what sublayers made of others'.
+            # Outputs of sublayers are fixed, so that a site's error is its own and not what
+            # sublayers made of others'.
             outputs = iter([ref.toy_sublayers(model)(j, one[j].x) for j in range(model.sublayers)])
             two = ref.run(model, parameters, embedding, lambda j, x: next(outputs), two_phase=True)
             for s, (a, b) in enumerate(zip(one, two)):
@@ -271,7 +363,9 @@ def test_two_phases_equal_one():
 
 def test_full_is_blocks_of_one():
     assert same(example({"blocks": "full"})[-1], example({"blocks": {"size": 1}})[-1])
-    assert same(example({"blocks": "full"})[-1], example({"blocks": {"starts": list(range(10))}})[-1])
+    assert same(
+        example({"blocks": "full"})[-1], example({"blocks": {"starts": list(range(10))}})[-1]
+    )
     assert not same(example({"blocks": "full"})[-1], example({"blocks": {"size": 2}})[-1])
 
 
@@ -281,12 +375,20 @@ def test_a_wide_window_sees_all():
 
 
 def test_full_by_the_published_formula():
-    """h_l = sum_i softmax_i(w_l . RMSNorm(v_i)) v_i with v_0 the embedding, without this module's helpers."""
-    model, parameters, embedding, results = example({"blocks": "full", "dtype": "f32", "output_norm": "none"})
+    """h_l = sum_i softmax_i(w_l . RMSNorm(v_i)) v_i with v_0 the embedding, without this module's
+    helpers.
+    """
+    model, parameters, embedding, results = example(
+        {"blocks": "full", "dtype": "f32", "output_norm": "none"}
+    )
     v = [embedding]
     for layer in range(model.sublayers + 1):
         stack = np.stack(v)
-        k = stack / np.sqrt(np.mean(stack**2, axis=2, keepdims=True) + 1e-5) * parameters[f"key_gain_{layer}"]
+        k = (
+            stack
+            / np.sqrt(np.mean(stack**2, axis=2, keepdims=True) + 1e-5)
+            * parameters[f"key_gain_{layer}"]
+        )
         e = np.exp(k @ parameters[f"query_{layer}"])
         h = np.einsum("nt,ntd->td", e / e.sum(axis=0), stack)
         assert np.allclose(h, results[layer].x, rtol=2e-6, atol=1e-6), layer
@@ -308,7 +410,11 @@ def test_sums_are_bit_exact():
 
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and inspect.isfunction(test)]
+    tests = [
+        (name, test)
+        for name, test in globals().items()
+        if name.startswith("test_") and inspect.isfunction(test)
+    ]
     for name, test in tests:
         if wanted in name:
             test()
