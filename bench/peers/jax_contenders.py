@@ -12,7 +12,7 @@ def inverse_rms(v):
 
 
 def logit(v, weight):
-    """v [..., D], query * key gain [D] -> [...]. Both sums are of v as it is: one pass over it."""
+    """v [..., D], query * key gain [D] -> [...]. Both sums are of v: one pass over it."""
     return (v * weight).sum(-1) * inverse_rms(v)
 
 

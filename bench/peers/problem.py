@@ -118,7 +118,7 @@ class Contender:
         raise NotImplementedError
 
     def reset(self):
-        """Before each run(), untimed: undoes what a run leaves behind, for contenders with state."""
+        """Before each run(), untimed: undoes what a run leaves behind, where there is state."""
 
     def run(self):
         """The block, once, on inputs that are already there. Its result is in memory on return."""

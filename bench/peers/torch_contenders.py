@@ -95,7 +95,7 @@ class EagerTwoPhases(Eager):
 
 
 def logit(torch, v, weight):
-    """v [..., D] f32, query * key gain [D] -> [...]. Both sums are of v as it is: one pass over it."""
+    """v [..., D] f32, query * key gain [D] -> [...]. Both sums are of v: one pass over it."""
     return (v * weight).sum(-1) * torch.rsqrt(v.square().mean(-1) + EPS)
 
 

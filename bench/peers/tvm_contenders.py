@@ -168,7 +168,7 @@ class Expressions:
         return (self.normed(self.te.compute(p.shape, value, "h"), gain, p.dtype),)
 
     def function(self, name, shapes):
-        """The method of that name as a TIR function: inputs {name: (shape, dtype)}, then results."""
+        """The method of that name as a TIR function of {input: (shape, dtype)}, then results."""
         inputs = [self.te.placeholder(*of, name=tensor) for tensor, of in shapes.items()]
         return self.te.create_prim_func([*inputs, *getattr(self, name)(*inputs)])
 

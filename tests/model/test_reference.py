@@ -272,7 +272,7 @@ def test_count_prior_is_a_mean_over_sublayers():
 
 
 def test_heads_are_models_of_their_own():
-    """Without norms a head knows nothing of the others: two heads are two models of half the size."""
+    """Without norms a head knows nothing of the others: two are two models of half the size."""
     options = {"key_norm": "none", "output_norm": "none", "dtype": "f32", "scale": "rsqrt_hidden"}
     both, parameters, embedding, _ = example({**options, "heads": 2})
 
