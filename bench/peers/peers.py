@@ -20,6 +20,7 @@ contender that is installed fails.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -108,6 +109,20 @@ def limit_threads(threads):
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def chatter_to_stderr():
+    """What packages print while they compile and tune is no result."""
+    sys.stdout.flush()
+    results = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(results, 1)
+        os.close(results)
 
 
 # ---- measuring -----------------------------------------------------------------------------------
@@ -266,7 +281,8 @@ def main():
             arguments.threads,
             arguments.tune,
         )
-        contenders, failed = prepare(arguments.only, problem)
+        with chatter_to_stderr():
+            contenders, failed = prepare(arguments.only, problem)
         where = f"{machine(arguments.threads)}; {versions()}"
         seconds = measure(contenders, arguments.rounds) if contenders else {}
         rows = rows_of(problem, contenders, failed, seconds)
