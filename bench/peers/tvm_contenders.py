@@ -244,7 +244,7 @@ def tune(module, target, seconds):
                     timeout_sec=60, max_workers=cores, initializer=quick_import()
                 ),
                 runner=ms.runner.LocalRunner(
-                    timeout_sec=60, evaluator_config=evaluator, initializer=quick_import()
+                    timeout_sec=20, evaluator_config=evaluator, initializer=quick_import()
                 ),
                 measure_callbacks=[
                     ms.measure_callback.AddToDatabase(),
@@ -276,10 +276,9 @@ class Tvm(Contender):
         import numpy as np
         import tvm
 
-        self.tvm, self.sites = tvm, problem.sites
+        self.tvm, self.numpy, self.sites = tvm, np, problem.sites
         element = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}[problem.dtype]
         self.dtype = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}[problem.dtype]
-        self.element_size = np.dtype(element).itemsize
         tensor, weights = tvm.runtime.tensor, problem.query * problem.key_gain
         self.bank = tensor(problem.bank.astype(element))
         self.first = tensor(problem.first.astype(element))
@@ -353,11 +352,16 @@ class TvmTwoPhases(Tvm):
 
     def set_up(self, t, d, n, s):
         self.sums = [self.empty(n, t, dtype="float32"), self.empty(n, t, s, dtype="float32")]
-        self.mixes, self.lse = self.empty(s, t, d), self.empty(s, t, dtype="float32")
-        self.mix_of = [
-            self.mixes._create_view((t, d), None, i * t * d * self.element_size) for i in range(s)
-        ]
-        self.lse_of = [self.lse._create_view((t,), None, i * t * 4) for i in range(s)]
+        self.mixes, self.mix_of = self.stack(s, (t, d), self.dtype)
+        self.lse, self.lse_of = self.stack(s, (t,), "float32")
+
+    def stack(self, count, shape, dtype):
+        """A tensor [count, *shape] and its slices, by NumPy: functions take no byte offsets."""
+        bits = "float32" if dtype == "float32" else "uint16"  # NumPy knows no bfloat16
+        memory, tensors = self.empty(count, *shape, dtype=bits), self.tvm.runtime
+        slices = [tensors.from_dlpack(part) for part in self.numpy.from_dlpack(memory)]
+        whole = memory._create_view((count, *shape), dtype)
+        return whole, [part._create_view(shape, dtype) for part in slices]
 
     def run(self):
         self.call["all_sums"](self.bank, self.weights, *self.sums)
