@@ -29,6 +29,8 @@ import sys
 import time
 
 CONTENDERS = {  # key: (module, class); the first that works is what the ratio is to
+    "fathom": ("fathom_contender", "Fathom"),
+    "fathom-two-phases": ("fathom_contender", "FathomTwoPhases"),
     "eager": ("torch_contenders", "Eager"),
     "eager-two-phases": ("torch_contenders", "EagerTwoPhases"),
     "compile": ("torch_contenders", "Compiled"),

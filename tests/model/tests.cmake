@@ -2,6 +2,9 @@
 # Python package. Python loads libfathom as it is, without a sanitizer's runtime.
 
 fathom_test(model-reference ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/test_reference.py)
+# Beside the packages it has to agree with: skipped, with the reason, where none is installed.
+fathom_test(model-peers ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/peers_semantics.py)
+set_tests_properties(model-peers PROPERTIES SKIP_RETURN_CODE 77)
 
 # fathom_depth(NAME ARGUMENT...): test_depth.py with these arguments.
 function(fathom_depth name)
