@@ -30,7 +30,7 @@ STRATEGIES = [
     Strategy("residency=1,load=0,team=64,working=200,source_tile=2,online=0,persistent=0,access=4",
              "!in tiles of up to", 48),
     Strategy("residency=1,load=1,stages=2", r"fm_copy_wait<1>", 40),
-    Strategy("residency=2,load=2,stages=2", r"fm_bulk_copy", 40),
+    Strategy("residency=2,load=2,stages=2,split=1", r"fm_bulk_copy", 40),
     Strategy("residency=1,load=0,split=2,cluster=1", r"fm_cluster_totals", 36),
     Strategy("residency=2,load=1,split=2,cluster=1", r"(?s)fm_copy_async.*fm_cluster_totals", 34),
     Strategy("residency=1,load=0,split=3,cluster=0", r"_step2\(", 36),
@@ -60,8 +60,11 @@ TARGETS = {
                 "lanes=1,vector=4,unroll=3,source_tile=16,query_tile=32,mix_unroll=64,rows=7,prefetch=8",
             ],
         }),
-        Target("cuda-emu", 10, 100_000, 1_000_000, {"schedule": [strategy.schedule for strategy in STRATEGIES]},
-               STRATEGIES),
+        # f8e4m3 under every strategy is what test_f8 and the variant output_fp8 are for.
+        Target("cuda-emu", 10, 100_000, 1_000_000, {
+            "dtype": ["f32", "bf16", "f16"],
+            "schedule": [strategy.schedule for strategy in STRATEGIES],
+        }, STRATEGIES),
     ]
 }
 
