@@ -140,16 +140,17 @@ enum cli_scope { CLI_ONE_GRAPH, CLI_ALL_GRAPHS };
 int cli_session_open(const cli_options *options, enum cli_scope scope, cli_session *session);
 void cli_session_close(cli_session *session);
 int cli_context_create(const cli_options *options, fathom_context **context);
+// What `work` returns, with a context for as long as it runs.
+int cli_with_context(const cli_options *options,
+                     int (*work)(fathom_context *context, const cli_options *options));
 fathom_compile_options cli_compile_options(const cli_options *options);
 // Does FILE mean a model? Then it ends in .yaml, or is the name of one that comes with Fathom, with neither
 // folder nor ending.
 bool cli_is_model(const char *file);
 // Of a graph: --phases and --outputs are wrong usage.
 int cli_refuse_model_options(const cli_options *options);
-// What --outputs says: FATHOM_OUTPUT_*, together.
-int cli_outputs(const cli_options *options, uint32_t *outputs);
-// And --phases.
-int cli_phases(const cli_options *options, fathom_phases *phases);
+// What --outputs, --phases and --mcpu say of a model.
+int cli_model_options(const cli_options *options, fathom_model_options *out);
 // What --cache says.
 int cli_cache_state(const cli_options *options, fathom_cache *out);
 const char *cli_cache_name(fathom_cache cache);
@@ -208,6 +209,8 @@ int cli_output_failed(const cli_output *output);
 // Opens `output` and writes `text`.
 int cli_output_text(cli_output *output, const fathom_text *text);
 int cli_output_commit(void);
+// Both, for a text that is the command's only result; it is destroyed.
+int cli_output_result(cli_output *output, fathom_text *text);
 
 // ---- JSON ---------------------------------------------------------------------------------------
 

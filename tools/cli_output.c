@@ -173,3 +173,9 @@ int cli_output_commit(void) {
   }
   return CLI_SUCCESS;
 }
+
+int cli_output_result(cli_output *output, fathom_text *text) {
+  const int status = cli_output_text(output, text);
+  fathom_text_destroy(text);
+  return status == CLI_SUCCESS ? cli_output_commit() : status;
+}

@@ -206,6 +206,15 @@ int cli_context_create(const cli_options *options, fathom_context **context) {
   return fathom_context_create(&wanted, context) == FATHOM_OK ? CLI_SUCCESS : cli_library_failed();
 }
 
+int cli_with_context(const cli_options *options,
+                     int (*work)(fathom_context *context, const cli_options *options)) {
+  fathom_context *context = NULL;
+  int status = cli_context_create(options, &context);
+  if (status == CLI_SUCCESS) status = work(context, options);
+  fathom_context_destroy(context);
+  return status;
+}
+
 // What stands behind the colon of a target is the library's to judge.
 static bool is_gpu(const char *target) {
   size_t length = target ? strcspn(target, ":") : 0;
@@ -326,7 +335,7 @@ int cli_refuse_model_options(const cli_options *options) {
                     options->file);
 }
 
-int cli_outputs(const cli_options *options, uint32_t *outputs) {
+static int read_outputs(const cli_options *options, uint32_t *outputs) {
   static const struct {
     const char *name;
     uint32_t bit;
@@ -353,7 +362,7 @@ int cli_outputs(const cli_options *options, uint32_t *outputs) {
   return CLI_SUCCESS;
 }
 
-int cli_phases(const cli_options *options, fathom_phases *phases) {
+static int read_phases(const cli_options *options, fathom_phases *phases) {
   static const char *const names[] = {"auto", "one", "two"}; // from FATHOM_PHASES_AUTO on
   *phases = FATHOM_PHASES_DESCRIBED;
   if (options->phases == NULL) return CLI_SUCCESS;
@@ -362,4 +371,11 @@ int cli_phases(const cli_options *options, fathom_phases *phases) {
   if (*phases != FATHOM_PHASES_DESCRIBED) return CLI_SUCCESS;
   return cli_misuse(options->command, "unknown phases '%s': expected one, two or auto",
                     options->phases);
+}
+
+int cli_model_options(const cli_options *options, fathom_model_options *out) {
+  *out = (fathom_model_options)FATHOM_INIT(*out);
+  out->cpu = options->cpu;
+  const int status = read_outputs(options, &out->outputs);
+  return status == CLI_SUCCESS ? read_phases(options, &out->phases) : status;
 }

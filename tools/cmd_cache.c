@@ -26,15 +26,6 @@ static int finish(fathom_status status, fathom_text *text, fathom_text *warnings
   return result;
 }
 
-static int with_context(const cli_options *options,
-                        int (*work)(fathom_context *context, const cli_options *options)) {
-  fathom_context *context = NULL;
-  int status = cli_context_create(options, &context);
-  if (status == CLI_SUCCESS) status = work(context, options);
-  fathom_context_destroy(context);
-  return status;
-}
-
 // ---- list, show ---------------------------------------------------------------------------------
 
 static fathom_records_options records_options(const cli_options *options) {
@@ -91,7 +82,7 @@ static int run_prune(const cli_options *options) {
   if (!options->stale && !options->before)
     return cli_misuse(options->command, "%s needs --before DATE, --stale or both: what is to go",
                       options->command->name);
-  return with_context(options, prune);
+  return cli_with_context(options, prune);
 }
 
 // ---- export, validate ---------------------------------------------------------------------------
@@ -131,23 +122,23 @@ static int validate(fathom_context *context, const cli_options *options) {
 // ---- the commands -------------------------------------------------------------------------------
 
 static int run_list(const cli_options *options) {
-  return with_context(options, list);
+  return cli_with_context(options, list);
 }
 
 static int run_show(const cli_options *options) {
-  return with_context(options, show);
+  return cli_with_context(options, show);
 }
 
 static int run_merge(const cli_options *options) {
-  return with_context(options, merge);
+  return cli_with_context(options, merge);
 }
 
 static int run_export(const cli_options *options) {
-  return with_context(options, export_records);
+  return cli_with_context(options, export_records);
 }
 
 static int run_validate(const cli_options *options) {
-  return with_context(options, validate);
+  return cli_with_context(options, validate);
 }
 
 static const cli_command cache_list = {

@@ -118,22 +118,20 @@ static void take_traffic(void *user, const fathom_traffic *traffic) {
   sum->planned += traffic->read_minimum + traffic->written_minimum;
 }
 
-static int check_model(const cli_options *options, fathom_context *context) {
-  fathom_model_options wanted = FATHOM_INIT(wanted);
+static int check_model(fathom_context *context, const cli_options *options) {
+  fathom_model_options wanted;
   fathom_check_options check = FATHOM_INIT(check);
   model_tally sum = {0};
   uint32_t failures = 0;
-  wanted.target = options->target;
-  wanted.cpu = options->cpu;
   check.seeds = (uint32_t)options->seeds;
   check.empty = options->size == CLI_EMPTY;
   check.dynamic_size = check.empty ? 0 : options->size;
   check.report = take_result;
   check.traffic = take_traffic;
   check.user = &sum;
-  int status = cli_outputs(options, &wanted.outputs);
-  if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
+  const int status = cli_model_options(options, &wanted);
   if (status != CLI_SUCCESS) return status;
+  wanted.target = options->target;
   if (fathom_model_check(context, options->file, &wanted, &check, &failures) != FATHOM_OK)
     return cli_library_failed();
   if (sum.planned > 0)
@@ -147,15 +145,11 @@ static int check_model(const cli_options *options, fathom_context *context) {
 }
 
 static int run_model(const cli_options *options) {
-  fathom_context *context = NULL;
   if (options->set.count > 0 || options->graph != NULL || options->schedule != NULL ||
       options->misalign != 0 || options->strided)
     return cli_misuse(options->command,
                       "a model takes no --set, --graph, --schedule, --misalign or --strided");
-  int status = cli_context_create(options, &context);
-  if (status == CLI_SUCCESS) status = check_model(options, context);
-  fathom_context_destroy(context);
-  return status;
+  return cli_with_context(options, check_model);
 }
 
 static int run(const cli_options *options) {

@@ -49,14 +49,12 @@ static int emit(const cli_session *session, const cli_options *options, const ch
 }
 
 // A model's bundle: there is nothing else that a whole model becomes.
-static int save_model(const cli_options *options, fathom_context *context) {
-  fathom_model_options wanted = FATHOM_INIT(wanted);
+static int save_model(fathom_context *context, const cli_options *options) {
+  fathom_model_options wanted;
   fathom_text text = {0};
   cli_output *output;
   const bool named = options->targets.count > 0;
-  wanted.cpu = options->cpu;
-  int status = cli_outputs(options, &wanted.outputs);
-  if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
+  int status = cli_model_options(options, &wanted);
   if (status == CLI_SUCCESS) status = cli_output_plan(options->output, &output);
   if (status != CLI_SUCCESS) return status;
   if (cli_output_is_terminal(output))
@@ -64,23 +62,17 @@ static int save_model(const cli_options *options, fathom_context *context) {
   if (fathom_model_save(context, options->file, named ? options->targets.data : usual,
                         named ? options->targets.count : 1, &wanted, &text) != FATHOM_OK)
     return cli_library_failed();
-  status = cli_output_text(output, &text);
-  fathom_text_destroy(&text);
-  return status == CLI_SUCCESS ? cli_output_commit() : status;
+  return cli_output_result(output, &text);
 }
 
 static int run_model(const cli_options *options, const char *what) {
-  fathom_context *context = NULL;
   if (what != bundle)
     return cli_misuse(options->command,
                       "a model becomes a bundle: -o FILE.fathom; its graph is what `fathom expand` "
                       "prints");
   if (options->set.count > 0 || options->graph != NULL || options->schedule != NULL)
     return cli_misuse(options->command, "a model takes no --set, --graph or --schedule");
-  int status = cli_context_create(options, &context);
-  if (status == CLI_SUCCESS) status = save_model(options, context);
-  fathom_context_destroy(context);
-  return status;
+  return cli_with_context(options, save_model);
 }
 
 static int run(const cli_options *options) {

@@ -1,26 +1,20 @@
 // fathom expand: a model's whole depth as graph IR.
 #include "cli.h"
 
-static int expand(const cli_options *options, fathom_context *context) {
-  fathom_model_options wanted = FATHOM_INIT(wanted);
+static int expand(fathom_context *context, const cli_options *options) {
+  fathom_model_options wanted;
   fathom_text text = {0};
   cli_output *output;
-  int status = cli_outputs(options, &wanted.outputs);
+  int status = cli_model_options(options, &wanted);
   if (status == CLI_SUCCESS) status = cli_output_plan(options->output, &output);
   if (status != CLI_SUCCESS) return status;
   if (fathom_model_expand(context, options->file, &wanted, &text) != FATHOM_OK)
     return cli_library_failed();
-  status = cli_output_text(output, &text);
-  fathom_text_destroy(&text);
-  return status == CLI_SUCCESS ? cli_output_commit() : status;
+  return cli_output_result(output, &text);
 }
 
 static int run(const cli_options *options) {
-  fathom_context *context = NULL;
-  int status = cli_context_create(options, &context);
-  if (status == CLI_SUCCESS) status = expand(options, context);
-  fathom_context_destroy(context);
-  return status;
+  return cli_with_context(options, expand);
 }
 
 const cli_command cli_expand = {

@@ -1,30 +1,22 @@
 // fathom plan: what of a model runs when, as a table.
 #include "cli.h"
 
-static int plan(const cli_options *options, fathom_context *context) {
-  fathom_model_options wanted = FATHOM_INIT(wanted);
+static int plan(fathom_context *context, const cli_options *options) {
+  fathom_model_options wanted;
   fathom_text text = {0};
   cli_output *output;
-  int status = cli_outputs(options, &wanted.outputs);
-  if (status == CLI_SUCCESS) status = cli_phases(options, &wanted.phases);
+  int status = cli_model_options(options, &wanted);
   if (status == CLI_SUCCESS) status = cli_output_plan(options->output, &output);
   if (status != CLI_SUCCESS) return status;
   wanted.target = options->target;
-  wanted.cpu = options->cpu;
   wanted.rows = options->size;
   if (fathom_model_plan(context, options->file, &wanted, &text) != FATHOM_OK)
     return cli_library_failed();
-  status = cli_output_text(output, &text);
-  fathom_text_destroy(&text);
-  return status == CLI_SUCCESS ? cli_output_commit() : status;
+  return cli_output_result(output, &text);
 }
 
 static int run(const cli_options *options) {
-  fathom_context *context = NULL;
-  int status = cli_context_create(options, &context);
-  if (status == CLI_SUCCESS) status = plan(options, context);
-  fathom_context_destroy(context);
-  return status;
+  return cli_with_context(options, plan);
 }
 
 const cli_command cli_plan = {
