@@ -16,6 +16,7 @@
 
 #include "api/api.h"
 #include "runtime/archive.h"
+#include "support/memory.h"
 
 enum { N = 3, T = 5, D = 70 };
 
@@ -350,33 +351,12 @@ static void keeps_code_for_each_number_of_rows(void **state) {
 
 // ---- memory -------------------------------------------------------------------------------------
 
-typedef struct memory {
-  long left; // allocations until one fails; below 0: none does
-  long held; // blocks
-} memory;
-
-static void *take(void *user, size_t bytes) {
-  memory *m = user;
-  if (m->left == 0) return NULL;
-  m->left--;
-  m->held++;
-  return malloc(bytes);
-}
-
-static void give(void *user, void *pointer) {
-  memory *m = user;
-  if (pointer) m->held--;
-  free(pointer);
-}
-
 static void any_allocation_may_fail(void **state) {
   fixture *f = *state;
   NEEDS_CPU(f);
   memory m = {.left = -1};
   fathom_context_options options = FATHOM_INIT(options);
-  options.allocator_user = &m;
-  options.allocate = take;
-  options.release = give;
+  memory_use(&m, &options);
   fathom_context *context;
   assert_int_equal(fathom_context_create(&options, &context), FATHOM_OK);
   const long before = m.held;

@@ -7,6 +7,7 @@
 #include "api/depth.h"
 #include "runtime/archive.h"
 #include "runtime/bundle.h"
+#include "support/memory.h"
 
 #define SECTION_DEPTH RT_SECTION('d', 'e', 'p', 't')
 
@@ -216,31 +217,11 @@ static void tells_a_graph_from_a_model(void **state) {
 
 // ---- memory -------------------------------------------------------------------------------------
 
-typedef struct memory {
-  long left, held; // allocations until one fails, below 0: none does; blocks
-} memory;
-
-static void *take(void *user, size_t bytes) {
-  memory *m = user;
-  if (m->left == 0) return NULL;
-  m->left--;
-  m->held++;
-  return malloc(bytes);
-}
-
-static void give(void *user, void *pointer) {
-  memory *m = user;
-  if (pointer) m->held--;
-  free(pointer);
-}
-
 static void any_allocation_may_fail(void **state) {
   fixture *f = *state;
   memory m = {.left = -1};
   fathom_context_options options = FATHOM_INIT(options);
-  options.allocator_user = &m;
-  options.allocate = take;
-  options.release = give;
+  memory_use(&m, &options);
   fixture own = {.arena = f->arena};
   assert_int_equal(fathom_context_create(&options, &own.context), FATHOM_OK);
   const long before = m.held;

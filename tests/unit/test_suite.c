@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "support/memory.h"
 
 static base_arena arena;
 static base_diag diag;
@@ -328,31 +329,10 @@ static void test_damaged_texts(void **state) {
 
 // ---- the public face ----------------------------------------------------------------------------
 
-typedef struct memory {
-  long left; // allocations until one fails; below 0: none does
-  long held; // blocks
-} memory;
-
-static void *take(void *user, size_t bytes) {
-  memory *m = user;
-  if (m->left == 0) return NULL;
-  m->left--;
-  m->held++;
-  return malloc(bytes);
-}
-
-static void give(void *user, void *pointer) {
-  memory *m = user;
-  if (pointer) m->held--;
-  free(pointer);
-}
-
 static fathom_context *open_context(memory *m) {
   fathom_context_options options = FATHOM_INIT(options);
   options.cache_directory = "";
-  options.allocate = m ? take : NULL;
-  options.release = m ? give : NULL;
-  options.allocator_user = m;
+  memory_use(m, &options);
   fathom_context *context = NULL;
   if (fathom_context_create(&options, &context) != FATHOM_OK) fail_msg("%s", fathom_error_text());
   return context;
