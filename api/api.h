@@ -156,6 +156,8 @@ struct fathom_module {
 ir_graph *api_graph_copy(base_arena *arena, const ir_graph *graph);
 // A copy in the call's arena; from here on the call's diagnostics show the graph's source text.
 ir_graph *api_graph_open(api_call *call, const fathom_graph *graph);
+// A handle of a copy, both in the call's arena: for public calls with a graph that no host parsed.
+const fathom_graph *api_graph_handle(api_call *call, const ir_graph *graph);
 
 // ---- targets (target.c) -------------------------------------------------------------------------
 
@@ -205,6 +207,9 @@ bool api_device_copy(api_call *call, const fathom_executable *executable, void *
                      const void *from, size_t bytes);
 // The DLPack device of memory that kernels of the executable see.
 DLDevice api_device_dlpack(const fathom_executable *executable);
+// Is it memory that the host's code can use as it is; is it such of kernels on the GPU `wanted`? (args.c)
+bool api_is_host(DLDevice device);
+bool api_is_on_device(DLDevice device, DLDevice wanted);
 
 // ---- compiling ----------------------------------------------------------------------------------
 

@@ -57,13 +57,12 @@ static base_str label(const source *s) {
   return base_str_format(s->diag->arena, "%%%s: slice %lld", s->slot->name, (long long)s->slice);
 }
 
-static bool is_host(DLDevice device) {
+bool api_is_host(DLDevice device) {
   return device.device_type == kDLCPU || device.device_type == kDLCUDAHost ||
          device.device_type == kDLROCMHost;
 }
 
-// Can kernels of an executable for a GPU use it as it is?
-static bool is_on_device(DLDevice device, DLDevice wanted) {
+bool api_is_on_device(DLDevice device, DLDevice wanted) {
   return device.device_type == kDLCUDAManaged ||
          (device.device_type == wanted.device_type && device.device_id == wanted.device_id);
 }
@@ -72,12 +71,13 @@ static bool is_on_device(DLDevice device, DLDevice wanted) {
 // the host.
 static void check_place(const source *s, DLDevice device) {
   DLDevice wanted = api_device_dlpack(s->executable);
-  api_memory memory = is_host(device) ? API_MEMORY_HOST : API_MEMORY_DEVICE;
-  if (wanted.device_type == kDLCPU && !is_host(device)) {
+  api_memory memory = api_is_host(device) ? API_MEMORY_HOST : API_MEMORY_DEVICE;
+  if (wanted.device_type == kDLCPU && !api_is_host(device)) {
     base_error(s->diag, nowhere, "%.*s: expected host memory, found DLPack device type %d",
                BASE_FMT(label(s)), (int)device.device_type);
     base_hint(s->diag, "copy the tensor to the host (kDLCPU) first");
-  } else if (wanted.device_type != kDLCPU && !is_host(device) && !is_on_device(device, wanted)) {
+  } else if (wanted.device_type != kDLCPU && !api_is_host(device) &&
+             !api_is_on_device(device, wanted)) {
     base_error(s->diag, nowhere,
                "%.*s: expected memory of CUDA device %d (kDLCUDA), found DLPack device type %d, "
                "number %d",

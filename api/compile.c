@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -100,13 +99,6 @@ static rt_slot slot_of(const ir_graph *graph, ir_value value, rt_role role) {
   return slot;
 }
 
-// Has any value the axis? A concat of single slices, say, names one that none of them has.
-static bool is_used(const ir_graph *graph, ir_axis axis) {
-  for (uint32_t i = 0; i < graph->nodes.count; i++)
-    if (ir_type_has(&graph->nodes.data[i].type, axis)) return true;
-  return false;
-}
-
 // A program without kernels: what binding needs to know about an interpreted graph.
 static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph) {
   uint32_t slot_count = graph->param_count + graph->results.count;
@@ -114,7 +106,7 @@ static const rt_program *describe_graph(base_arena *arena, const ir_graph *graph
   rt_axis *axes = base_new_array(arena, rt_axis, graph->axes.count);
   rt_slot *slots = base_new_array(arena, rt_slot, slot_count);
   for (uint32_t i = 0; i < graph->axes.count; i++) {
-    const int64_t size = is_used(graph, (ir_axis){i}) ? graph->axes.data[i].size : 0;
+    const int64_t size = ir_axis_is_used(graph, (ir_axis){i}) ? graph->axes.data[i].size : 0;
     axes[i] = (rt_axis){graph->axes.data[i].name.data, size};
   }
   for (uint32_t i = 0; i < graph->param_count; i++)
@@ -361,15 +353,9 @@ static bool compile_kernels(api_call *call, const ir_graph *bound, const ir_grap
   return make_variants(call, target, fused, &request->cg, device, count, tuned, executable);
 }
 
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static bool make_executable(api_call *call, const fathom_graph *graph, api_request *request,
                             fathom_executable **out) {
-  double start = now_us();
+  const double start = base_seconds();
   ir_graph *lowered = api_lower(call, graph, request);
   if (lowered == NULL) return false;
   fathom_executable *executable = api_executable_begin(call, request->kind, lowered->name, out);
@@ -380,7 +366,7 @@ static bool make_executable(api_call *call, const fathom_graph *graph, api_reque
   } else if (!compile_kernels(call, graph->ir, lowered, request, executable)) {
     return false;
   }
-  executable->compile_us = now_us() - start;
+  executable->compile_us = 1e6 * (base_seconds() - start);
   return true;
 }
 

@@ -48,6 +48,7 @@ typedef enum api_output {
   API_OUTPUT_SCALE,
   API_OUTPUT_COUNT
 } api_output;
+extern const char *const api_output_names[API_OUTPUT_COUNT]; // for messages: "outputs.input"
 
 // A parameter, or what a step is given or gives: without the sizes of dynamic axes.
 typedef struct api_tensor_type {
@@ -81,6 +82,8 @@ struct fathom_model {
 // Fills in all but the kernels and what api_model_complete does. The arena's escape must be set.
 void api_model_describe(const api_depth *depth, const fathom_model_options *options,
                         fathom_model *model);
+// Room for the kernels; those that there are then go with the model.
+void api_model_hold_kernels(fathom_model *model);
 // Once the kernels are there: the rest, and whether plan and kernels agree. NULL, or what does not.
 const char *api_model_complete(fathom_model *model);
 // A model from a bundle's bytes, complete. False: see the call's diag.

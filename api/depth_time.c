@@ -38,17 +38,15 @@ static double predict(const timing *t, const fathom_graph *graph, const char *sc
 }
 
 static double time_kernel(const timing *t, const ir_graph *kernel) {
-  fathom_module module = {.context = t->call->context, .count = 1};
-  fathom_graph graph = {.module = &module, .ir = api_graph_copy(&t->call->arena, kernel)};
+  const fathom_graph *graph = api_graph_handle(t->call, kernel);
   const api_tuned *tuned;
-  module.graphs = &graph;
-  const uint32_t count = api_tuned_find(t->call, graph.ir, t->request, &tuned);
+  const uint32_t count = api_tuned_find(t->call, graph->ir, t->request, &tuned);
   const api_tuned *best = count > 0 ? api_tuned_nearest(tuned, count, t->rows) : NULL;
   // Measured for about as many tokens: the time of each is much the same.
   if (best != NULL && !best->by_model && best->seconds > 0 && best->rows <= 2 * t->rows &&
       t->rows <= 2 * best->rows)
     return best->seconds * (double)t->rows / (double)best->rows;
-  return predict(t, &graph, best != NULL ? best->schedule : NULL);
+  return predict(t, graph, best != NULL ? best->schedule : NULL);
 }
 
 const double *api_depth_times(api_call *call, const api_request *request, int64_t rows,

@@ -46,3 +46,11 @@ ir_graph *api_graph_open(api_call *call, const fathom_graph *graph) {
   base_diag_init(&call->diag, &call->arena, graph->module->file, graph->module->source);
   return api_graph_copy(&call->arena, graph->ir);
 }
+
+const fathom_graph *api_graph_handle(api_call *call, const ir_graph *graph) {
+  fathom_module *module = base_new(&call->arena, fathom_module);
+  fathom_graph *handle = base_new(&call->arena, fathom_graph);
+  *module = (fathom_module){.context = call->context, .count = 1, .graphs = handle};
+  *handle = (fathom_graph){.module = module, .ir = api_graph_copy(&call->arena, graph)};
+  return handle;
+}

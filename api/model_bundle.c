@@ -157,12 +157,9 @@ static bool add_kernels(api_call *call, const api_depth *depth, const char *targ
   compile.cpu = cpu;
   for (uint32_t i = 0; i < depth->outline->kernels.count; i++) {
     api_request request;
-    fathom_module module = {.context = call->context, .count = 1};
-    fathom_graph graph = {.module = &module,
-                          .ir = api_graph_copy(&call->arena, depth->outline->kernels.data[i])};
-    module.graphs = &graph;
+    const fathom_graph *graph = api_graph_handle(call, depth->outline->kernels.data[i]);
     if (!api_save_request(call, &compile, target, &request)) return false;
-    const fathom_executable *portable = api_compile_portable(call, &graph, &request);
+    const fathom_executable *portable = api_compile_portable(call, graph, &request);
     if (portable == NULL || !api_bundle_add(call, out, kernel_name(&call->arena, i).data, portable))
       return false;
   }
@@ -245,12 +242,6 @@ static bool read_plan(api_call *call, const rt_bundle *bundle, fathom_model *mod
   return false;
 }
 
-static void release_kernels(void *opaque) {
-  fathom_model *model = opaque;
-  for (uint32_t i = 0; i < model->depth.kernel_count; i++)
-    fathom_executable_destroy(model->kernels[i]);
-}
-
 static bool read_kernels(api_call *call, const rt_bundle *bundle, api_kind kind, const char *arch,
                          fathom_model *model) {
   const uint32_t count = model->depth.kernel_count;
@@ -258,8 +249,7 @@ static bool read_kernels(api_call *call, const rt_bundle *bundle, api_kind kind,
     rt_bundle_refuse(bundle, "kernels are missing", &call->diag);
     return false;
   }
-  model->kernels = base_new_array(&model->arena, fathom_executable *, count);
-  base_defer(&model->arena, release_kernels, model);
+  api_model_hold_kernels(model);
   for (uint32_t i = 0; i < count; i++) {
     const char *name = kernel_name(&call->arena, i).data;
     if (!api_bundle_load(call, bundle, name, kind, arch, &model->kernels[i])) return false;

@@ -1,7 +1,6 @@
 // model_open: from the plan of a model's depth to compiled kernels and what the runtime follows.
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/depth.h"
 
@@ -170,8 +169,6 @@ static void host_slot(host_builder *b, const char *name, rt_role role,
 // False: some step has more axes than there can be.
 static bool describe_hosts(fathom_model *model) {
   static const char *const addends[] = {"addends[0]", "addends[1]"};
-  static const char *const outputs[] = {"outputs.input", "outputs.weights", "outputs.entropy",
-                                        "outputs.mix", "outputs.scale"};
   const api_tensor_type workspace = {
       .dtype = RT_F32, .rank = 1, .axes = {"workspace"}, .sizes = {RT_DYNAMIC}};
   base_arena *arena = &model->arena;
@@ -183,7 +180,7 @@ static bool describe_hosts(fathom_model *model) {
       host_slot(&b, step > 0 ? addends[i] : "embedding", RT_INPUT, &model->row);
     for (uint32_t i = 0; i < API_OUTPUT_COUNT; i++)
       if (model->outputs[step][i].rank != api_no_output)
-        host_slot(&b, outputs[i], RT_OUTPUT, &model->outputs[step][i]);
+        host_slot(&b, api_output_names[i], RT_OUTPUT, &model->outputs[step][i]);
     host_slot(&b, "workspace", RT_OUTPUT, &workspace);
     if (b.axes.count > API_HOST_AXES) return false;
     programs[step] = (rt_program){.axis_count = b.axes.count,
@@ -359,26 +356,15 @@ typedef struct open_frame {
   fathom_model *model;
 } open_frame;
 
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static void release_kernels(void *opaque) {
   fathom_model *model = opaque;
   for (uint32_t i = 0; i < model->depth.kernel_count; i++)
     fathom_executable_destroy(model->kernels[i]);
 }
 
-// A kernel's graph is compiled as any other, by a call of its own.
-static fathom_status compile_kernel(api_call *call, const ir_graph *graph,
-                                    const fathom_compile_options *options,
-                                    fathom_executable **out) {
-  fathom_module module = {.context = call->context, .count = 1};
-  fathom_graph handle = {.module = &module, .ir = api_graph_copy(&call->arena, graph)};
-  module.graphs = &handle;
-  return fathom_compile(call->context, &handle, options, out);
+void api_model_hold_kernels(fathom_model *model) {
+  model->kernels = base_new_array(&model->arena, fathom_executable *, model->depth.kernel_count);
+  base_defer(&model->arena, release_kernels, model);
 }
 
 static fathom_status compile_all(api_call *call, const api_depth *depth,
@@ -386,11 +372,11 @@ static fathom_status compile_all(api_call *call, const api_depth *depth,
   fathom_compile_options compile = FATHOM_INIT(compile);
   compile.target = options->target;
   compile.cpu = options->cpu;
-  model->kernels = base_new_array(&model->arena, fathom_executable *, model->depth.kernel_count);
-  base_defer(&model->arena, release_kernels, model);
+  api_model_hold_kernels(model);
   for (uint32_t i = 0; i < model->depth.kernel_count; i++) {
-    const fathom_status status =
-        compile_kernel(call, depth->outline->kernels.data[i], &compile, &model->kernels[i]);
+    const fathom_graph *graph = api_graph_handle(call, depth->outline->kernels.data[i]);
+    // As any other graph, by a call of its own.
+    const fathom_status status = fathom_compile(call->context, graph, &compile, &model->kernels[i]);
     if (status != FATHOM_OK) return status;
   }
   const char *fault = api_model_complete(model);
@@ -407,7 +393,7 @@ static fathom_status make_model(api_call *call, const open_frame *frame,
 
 static fathom_status open_body(api_call *call, void *opaque) {
   open_frame *frame = opaque;
-  const double start = now_us();
+  const double start = base_seconds();
   fathom_model_options options;
   base_str bytes, why;
   fathom_status status = API_STRUCT_IN(options, frame->options, fathom_model_options);
@@ -422,7 +408,7 @@ static fathom_status open_body(api_call *call, void *opaque) {
   } else {
     status = api_model_load(call, bytes, &options, model) ? FATHOM_OK : FATHOM_INVALID;
   }
-  model->info.compile_us = now_us() - start;
+  model->info.compile_us = 1e6 * (base_seconds() - start);
   return status;
 }
 

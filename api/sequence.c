@@ -11,6 +11,9 @@
 
 static const base_loc nowhere;
 
+const char *const api_output_names[API_OUTPUT_COUNT] = {
+    "outputs.input", "outputs.weights", "outputs.entropy", "outputs.mix", "outputs.scale"};
+
 struct fathom_sequence {
   base_arena arena;
   fathom_model *model;
@@ -35,18 +38,11 @@ struct fathom_sequence {
 
 // ---- tensors of the host ------------------------------------------------------------------------
 
-static bool is_in_place(DLDevice device, DLDevice wanted) {
-  if (wanted.device_type == kDLCPU)
-    return device.device_type == kDLCPU || device.device_type == kDLCUDAHost ||
-           device.device_type == kDLROCMHost;
-  return device.device_type == kDLCUDAManaged ||
-         (device.device_type == wanted.device_type && device.device_id == wanted.device_id);
-}
-
 static bool check_place(api_call *call, const fathom_model *model, const char *what,
                         DLDevice device) {
   const DLDevice wanted = api_device_dlpack(model->kernels[0]);
-  if (is_in_place(device, wanted)) return true;
+  if (wanted.device_type == kDLCPU ? api_is_host(device) : api_is_on_device(device, wanted))
+    return true;
   base_error(&call->diag, nowhere,
              "%s: expected memory of the %s, found DLPack device type %d, number %d", what,
              wanted.device_type == kDLCPU ? "host (kDLCPU)" : "model's GPU (kDLCUDA)",
@@ -126,8 +122,6 @@ bool api_tensor_take(api_call *call, const fathom_model *model, const char *what
 
 static bool take_outputs(api_call *call, const fathom_sequence *sequence, uint32_t step,
                          const fathom_site_outputs *given, int64_t rows, rt_tensor *outputs) {
-  static const char *const names[] = {"outputs.input", "outputs.weights", "outputs.entropy",
-                                      "outputs.mix", "outputs.scale"};
   fathom_site_outputs wanted;
   if (API_STRUCT_IN(wanted, given, fathom_site_outputs) != FATHOM_OK) return false;
   const DLTensor *tensors[] = {wanted.input, wanted.weights, wanted.entropy, wanted.mix,
@@ -137,12 +131,12 @@ static bool take_outputs(api_call *call, const fathom_sequence *sequence, uint32
     const api_tensor_type *type = &sequence->model->outputs[step][i];
     if (type->rank == api_no_output) {
       if (tensors[i] == NULL) continue;
-      base_error(&call->diag, nowhere, "%s: the model gives none", names[i]);
+      base_error(&call->diag, nowhere, "%s: the model gives none", api_output_names[i]);
       base_hint(&call->diag, "ask for it in fathom_model_options.outputs");
       good = false;
     } else {
-      good &=
-          api_tensor_take(call, sequence->model, names[i], type, tensors[i], &rows, &outputs[i]);
+      good &= api_tensor_take(call, sequence->model, api_output_names[i], type, tensors[i], &rows,
+                              &outputs[i]);
     }
   }
   return good;

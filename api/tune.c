@@ -31,7 +31,7 @@ typedef struct tune_frame {
   rt_device_facts facts; // of the GPU at hand
   tune_subject subject;
   api_store *store;
-  double begun;         // seconds, tune_now
+  double begun;         // seconds, base_seconds
   double initial_share; // of the machine's ceiling, of the default schedule; 0: not known
 } tune_frame;
 
@@ -96,7 +96,7 @@ static void report_progress(void *user, const tune_progress *known) {
       .tried = known->tried,
       .failed = known->failed,
       .planned = known->planned,
-      .elapsed = tune_now() - frame->begun,
+      .elapsed = base_seconds() - frame->begun,
       .budget = frame->options.seconds,
       .default_us = known->initial_seconds * 1e6,
       .best_us = known->best_seconds * 1e6,
@@ -213,7 +213,7 @@ static void take_result(tune_frame *frame, const tune_space *space,
   result->measurements = found->measurements;
   result->failures = found->failures;
   result->end = ends[found->end];
-  result->seconds = tune_now() - frame->begun;
+  result->seconds = base_seconds() - frame->begun;
   result->source = "search";
 }
 
@@ -303,7 +303,7 @@ static bool search(tune_frame *frame, const tune_bench_options *bench_options,
   tune_load before = tune_load_read();
   bool good = measure_initial(frame, bench, &outcome);
   frame->initial_share = outcome.of_ceiling[0];
-  options.seconds = fmax(options.seconds - (tune_now() - frame->begun), least_seconds);
+  options.seconds = fmax(options.seconds - (base_seconds() - frame->begun), least_seconds);
   good = good &&
          tune_search_run(&call->arena, space, &measurer, &options, &found, &outcome.findings,
                          &call->diag) &&
@@ -373,7 +373,7 @@ static bool find_gpu(api_call *call, tune_frame *frame) {
 static fathom_status tune_body(api_call *call, void *opaque) {
   tune_frame *frame = opaque;
   frame->call = call;
-  frame->begun = tune_now();
+  frame->begun = base_seconds();
   const fathom_tune_options *options = &frame->options;
   if (!api_request_read(call, frame->compile, &frame->request) ||
       api_cache_choose(frame->request.kind, options->cache, &frame->result.cache) != FATHOM_OK)
@@ -403,7 +403,7 @@ static fathom_status tune_body(api_call *call, void *opaque) {
                               .user = frame};
   frame->store = api_store_open(call, &wanted);
   if (frame->store == NULL) return FATHOM_IO;
-  frame->begun = tune_now(); // waiting for the device is not searching
+  frame->begun = base_seconds(); // waiting for the device is not searching
   if (frame->store->known != NULL) {
     take_known(frame);
     api_store_close(frame->store);

@@ -124,7 +124,7 @@ api_store *api_store_open(api_call *call, const api_store_request *request) {
   if (!open_database(store)) return NULL;
   if (store->database && request->keep) store->known = find_known(store);
   if (store->database && !store->known && !begin_search(store)) return NULL;
-  store->start = tune_now();
+  store->start = base_seconds();
   return store;
 }
 
@@ -142,10 +142,13 @@ void api_store_close(api_store *store) {
 // ---- calibration --------------------------------------------------------------------------------
 
 // For so many threads: what one of them gets depends on how many there are.
-static const char *calibration_path(const api_store *store) {
-  return base_str_format(&store->call->arena, "%s.calibration-%u",
-                         tune_database_path(store->database), store->request.subject->threads)
-      .data;
+static const char *calibration_path(base_arena *arena, const char *records, uint32_t threads) {
+  return base_str_format(arena, "%s.calibration-%u", records, threads).data;
+}
+
+static const char *own_calibration_path(const api_store *store) {
+  return calibration_path(&store->call->arena, tune_database_path(store->database),
+                          store->request.subject->threads);
 }
 
 bool api_calibration_find(api_call *call, uint32_t threads, tune_calibration *out) {
@@ -154,7 +157,7 @@ bool api_calibration_find(api_call *call, uint32_t threads, tune_calibration *ou
   if (!api_tuned_place_cpu(call, &place)) return false;
   const char *records =
       tune_database_path_of(&call->arena, place.options.folder, &place.options.device);
-  const char *path = base_str_format(&call->arena, "%s.calibration-%u", records, threads).data;
+  const char *path = calibration_path(&call->arena, records, threads);
   return tune_calibration_read(&call->arena, path, out, &contended);
 }
 
@@ -163,13 +166,13 @@ bool api_calibration_find(api_call *call, uint32_t threads, tune_calibration *ou
 bool api_store_calibration(const api_store *store, tune_calibration *out) {
   bool contended;
   return store->database &&
-         tune_calibration_read(&store->call->arena, calibration_path(store), out, &contended) &&
+         tune_calibration_read(&store->call->arena, own_calibration_path(store), out, &contended) &&
          (!contended || store->request.resume);
 }
 
 void api_store_calibrated(api_store *store, const tune_calibration *measured, bool contended) {
   base_str why;
-  if (store->database && tune_calibration_write(&store->call->arena, calibration_path(store),
+  if (store->database && tune_calibration_write(&store->call->arena, own_calibration_path(store),
                                                 measured, contended, &why) != BASE_OK)
     go_without(store, why.data);
 }
@@ -186,7 +189,7 @@ double api_store_initial_seconds(const api_store *store, const tune_space *space
 }
 
 bool api_store_trial(api_store *store, const tune_trial *trial) {
-  tune_history_entry entry = {*trial, tune_now() - store->start, 0};
+  tune_history_entry entry = {*trial, base_seconds() - store->start, 0};
   base_push(&store->call->arena, &store->history, entry);
   const base_diag before = store->call->diag;
   return !store->journal ||

@@ -273,17 +273,10 @@ const char *api_axes_text(base_arena *arena, const ir_graph *graph) {
   return text.length ? text.data : "";
 }
 
-// A concat of single slices names an axis that no value has.
-static bool has_axis(const ir_graph *graph, ir_axis axis) {
-  for (uint32_t i = 0; i < graph->nodes.count; i++)
-    if (ir_type_has(&graph->nodes.data[i].type, axis)) return true;
-  return false;
-}
-
 int64_t api_rows_of(const ir_graph *graph, int64_t size) {
   int64_t rows = 1;
   for (uint32_t i = 0; i < graph->axes.count; i++)
-    if (ir_axis_size(graph, (ir_axis){i}) < 0 && has_axis(graph, (ir_axis){i}) &&
+    if (ir_axis_size(graph, (ir_axis){i}) < 0 && ir_axis_is_used(graph, (ir_axis){i}) &&
         __builtin_mul_overflow(rows, size, &rows))
       return INT64_MAX;
   return rows;

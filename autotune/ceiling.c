@@ -183,9 +183,9 @@ static int by_time(const void *a, const void *b) {
 
 static void run_each(tune_contest *contest) {
   for (uint32_t i = 0; i < contest->count; i++) {
-    double start = tune_now();
+    double start = base_seconds();
     run_candidate(&contest->candidates[i]);
-    double time = tune_now() - start;
+    double time = base_seconds() - start;
     if (time < contest->candidates[i].best) contest->candidates[i].best = time;
   }
 }
@@ -196,9 +196,9 @@ void tune_contest_narrow(tune_contest *contest, uint32_t keep, double seconds) {
     rounds++;
   }
   while (contest->count > keep) {
-    double end = tune_now() + seconds / rounds;
+    double end = base_seconds() + seconds / rounds;
     run_each(contest);
-    while (tune_now() < end) {
+    while (base_seconds() < end) {
       run_each(contest);
     }
     qsort(contest->candidates, contest->count, sizeof *contest->candidates, by_time);

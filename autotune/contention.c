@@ -18,7 +18,8 @@ static double used_by(int who) {
 }
 
 tune_load tune_load_read(void) {
-  tune_load load = {.clock = tune_now(), .own = used_by(RUSAGE_SELF) + used_by(RUSAGE_CHILDREN)};
+  tune_load load = {.clock = base_seconds(),
+                    .own = used_by(RUSAGE_SELF) + used_by(RUSAGE_CHILDREN)};
   FILE *file = fopen("/proc/stat", "re");
   if (!file) return load;
   unsigned long long user, nice, system, idle, wait, irq, soft, steal;

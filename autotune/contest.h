@@ -16,7 +16,6 @@ typedef struct tune_samples {
   double *seconds; // of one call
 } tune_samples;
 
-double tune_now(void); // seconds on a clock that only goes forward
 // Runs `work` until its time no longer falls; `seconds` is how long it will be sampled for.
 base_status tune_samples_open(tune_samples *samples, tune_work work, double seconds);
 void tune_samples_close(tune_samples *samples);

@@ -3,32 +3,25 @@
 #include "autotune/contest.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 static const double shortest_sample = 100e-6; // thousands of times what reading the clock costs
 static const double warm_share = 0.25;        // of the time to measure, at most
 
-double tune_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 // ---- samples ------------------------------------------------------------------------------------
 
 static double timed(tune_work work, uint32_t calls) {
-  double start = tune_now();
+  double start = base_seconds();
   for (uint32_t i = 0; i < calls; i++) {
     work.call(work.user);
   }
-  return (tune_now() - start) / calls;
+  return (base_seconds() - start) / calls;
 }
 
 // The fastest call before five in a row brought nothing: caches, page tables, clocks and sleeping
 // threads have settled.
 static double warm_up(tune_work work, double seconds) {
-  double end = tune_now() + seconds, best = timed(work, 1);
-  for (int in_vain = 0; in_vain < 5 && tune_now() < end; in_vain++) {
+  double end = base_seconds() + seconds, best = timed(work, 1);
+  for (int in_vain = 0; in_vain < 5 && base_seconds() < end; in_vain++) {
     double time = timed(work, 1);
     if (time < 0.98 * best) in_vain = -1;
     if (time < best) best = time;
@@ -86,12 +79,12 @@ tune_timing tune_samples_timing(tune_samples *samples) {
 }
 
 base_status tune_time(tune_work work, double seconds, tune_timing *timing) {
-  double start = tune_now();
+  double start = base_seconds();
   tune_samples samples;
   base_status status = tune_samples_open(&samples, work, seconds);
   if (status == BASE_OK) {
     while (samples.count < 3 ||
-           (tune_now() - start < seconds && samples.count < TUNE_MAX_SAMPLES)) {
+           (base_seconds() - start < seconds && samples.count < TUNE_MAX_SAMPLES)) {
       tune_samples_take(&samples);
     }
     *timing = tune_samples_timing(&samples);
@@ -102,13 +95,13 @@ base_status tune_time(tune_work work, double seconds, tune_timing *timing) {
 
 base_status tune_time_in_turns(const tune_work *works, uint32_t count, double seconds,
                                tune_timing *timings) {
-  double end = tune_now() + seconds;
+  double end = base_seconds() + seconds;
   tune_samples *samples = calloc(count, sizeof *samples);
   base_status status = samples ? BASE_OK : BASE_MEMORY;
   for (uint32_t i = 0; i < count && status == BASE_OK; i++)
     status = tune_samples_open(&samples[i], works[i], seconds / count);
   if (status == BASE_OK) {
-    for (uint32_t turn = 0; turn < 3 || tune_now() < end; turn++) {
+    for (uint32_t turn = 0; turn < 3 || base_seconds() < end; turn++) {
       if (samples[0].count == TUNE_MAX_SAMPLES) break;
       // Backwards every other time, so that nobody always follows the same one.
       for (uint32_t i = 0; i < count; i++)
@@ -133,7 +126,7 @@ static const double contest_share = 0.35; // of the time, to find them
 
 // Takes turns until the time is used up: kernel, a finalist, kernel, the next finalist, ...
 static void take_turns(tune_samples *kernel, tune_samples *finalists, double end) {
-  for (uint32_t turn = 0; turn < 3 * FINALISTS || tune_now() < end; turn++) {
+  for (uint32_t turn = 0; turn < 3 * FINALISTS || base_seconds() < end; turn++) {
     if (kernel->count == TUNE_MAX_SAMPLES) return;
     tune_samples_take(kernel);
     tune_samples_take(&finalists[turn % FINALISTS]);
@@ -153,14 +146,14 @@ static tune_ceiling best_finalist(const tune_contest *contest, tune_samples *fin
 // `kernel` NULL: the ceiling alone.
 static base_status compare(const tune_work *kernel, const rt_executor *executor, tune_mix mix,
                            uint64_t cold_bytes, double seconds, tune_comparison *result) {
-  double end = tune_now() + seconds;
+  double end = base_seconds() + seconds;
   tune_contest contest;
   tune_samples samples[1 + FINALISTS] = {0}; // the kernel's first
   *result = (tune_comparison){0};
   base_status status = tune_contest_open(&contest, executor, mix, cold_bytes);
   if (status != BASE_OK) return status;
   tune_contest_narrow(&contest, FINALISTS, contest_share * seconds);
-  double left = end - tune_now();
+  double left = end - base_seconds();
   if (left < 0) left = 0;
   for (int i = 0; i < FINALISTS && status == BASE_OK; i++) {
     tune_work work = tune_candidate_work(&contest.candidates[i]);

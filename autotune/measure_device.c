@@ -86,9 +86,9 @@ static base_status take(rig *r, turn *t, double *seconds) {
   call_all(t, t->ahead);
   status = ops->timer_start(r->device, r->timer, NULL, r->diag);
   if (status != BASE_OK) return status;
-  double start = tune_now();
+  double start = base_seconds();
   call_all(t, calls);
-  double launching = (tune_now() - start) / calls;
+  double launching = (base_seconds() - start) / calls;
   status = ops->timer_stop(r->device, r->timer, NULL, &microseconds, r->diag);
   if (launching < t->launch_seconds) t->launch_seconds = launching;
   *seconds = microseconds * 1e-6 / calls;
@@ -126,14 +126,14 @@ static base_status each_once(rig *r, bool keep) {
 
 static base_status take_turns(rig *r, double seconds) {
   const tune_samples *last = &r->turns[r->count - 1].samples;
-  double now = tune_now(), warm = now + warm_share * seconds, end = now + seconds;
+  double now = base_seconds(), warm = now + warm_share * seconds, end = now + seconds;
   base_status status = BASE_OK;
   for (uint32_t i = 0; i < r->count && status == BASE_OK; i++)
     status = choose_batch(r, &r->turns[i]);
-  while (status == BASE_OK && tune_now() < warm)
+  while (status == BASE_OK && base_seconds() < warm)
     status = each_once(r, false);
   while (status == BASE_OK && last->count < TUNE_MAX_SAMPLES &&
-         (last->count < LEAST_SAMPLES || tune_now() < end))
+         (last->count < LEAST_SAMPLES || base_seconds() < end))
     status = each_once(r, true);
   return status;
 }

@@ -62,7 +62,7 @@ typedef struct run {
 
 static double now(const run *r) {
   const tune_search_options *options = r->search.options;
-  return options->now ? options->now(options->user) : tune_now();
+  return options->now ? options->now(options->user) : base_seconds();
 }
 
 static void tell(run *r, const tune_request *last, bool confirming) {

@@ -83,7 +83,7 @@ typedef struct tune_search_options {
   // Schedules to begin with, such as a record's for another compiler.
   uint32_t seed_count;
   const kir_schedule *seeds;
-  double (*now)(void *user); // seconds; NULL: tune_now
+  double (*now)(void *user); // seconds; NULL: base_seconds
   bool (*stop)(void *user);  // true: ends early, with the best so far; may be NULL
   void (*progress)(void *user, const tune_progress *progress); // may be NULL
   // Each trial as it ends, for the journal; false ends the search. May be NULL.

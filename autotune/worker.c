@@ -137,7 +137,7 @@ static tune_answer too_large(tune_worker *worker, base_arena *arena, base_str *w
 
 // Milliseconds until `end`, at least 0.
 static int left_ms(double end) {
-  double left = (end - tune_now()) * 1e3;
+  double left = (end - base_seconds()) * 1e3;
   return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
 }
 
@@ -170,7 +170,7 @@ static bool take_line(tune_worker *worker, base_arena *arena, base_str *line) {
 tune_answer tune_worker_read(tune_worker *worker, double seconds, base_arena *arena, base_str *line,
                              base_str *why) {
   enum { LOOK_MS = 20 }; // how often its memory is looked at
-  double end = tune_now() + seconds;
+  double end = base_seconds() + seconds;
   while (!take_line(worker, arena, line)) {
     struct pollfd file = {.fd = worker->from, .events = POLLIN};
     int left = left_ms(end), ready = poll(&file, 1, left < LOOK_MS ? left : LOOK_MS);
@@ -212,7 +212,7 @@ static bool send_all(tune_worker *worker, const char *bytes, size_t length, doub
 
 tune_answer tune_worker_ask(tune_worker *worker, const char *request, size_t length, double seconds,
                             base_arena *arena, base_str *line, base_str *why) {
-  double end = tune_now() + seconds;
+  double end = base_seconds() + seconds;
   if (!send_all(worker, request, length, end)) return died(worker, arena, why);
   return tune_worker_read(worker, seconds, arena, line, why);
 }

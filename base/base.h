@@ -1,6 +1,6 @@
 // base: what every layer stands on. Knows no compiler.
 //
-// Sections: status, arena, vectors, strings, diagnostics, hash, files, shared libraries.
+// Sections: status, arena, vectors, strings, diagnostics, hash, clock, files, shared libraries.
 //
 // Memory. Everything a compilation owns lives in one arena. An allocation that fails does not
 // return: it longjmps to the arena's `escape`, which the outermost caller (an API entry point) has
@@ -173,6 +173,10 @@ base_str base_hash_hex(base_arena *arena, base_hash hash); // 32 lower-case digi
 
 // The next number of a splitmix64 generator (Steele, Lea and Flood 2014); any state is a good start.
 uint64_t base_random(uint64_t *state);
+
+// ---- clock --------------------------------------------------------------------------------------
+
+double base_seconds(void); // on a clock that only goes forward
 
 // ---- files --------------------------------------------------------------------------------------
 

@@ -18,12 +18,6 @@
 enum { MOST_TEXT = 256 }; // bytes of the file that are read and written
 static const double first_pause = 1e-3, longest_pause = 30e-3;
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static void pause_for(double seconds) {
   const struct timespec time = {.tv_nsec = (long)(1e9 * seconds)};
   nanosleep(&time, NULL);
@@ -90,7 +84,7 @@ static int try_lock(const char *path, const char **verb, int *error) {
 base_status base_lock_take(base_arena *arena, const char *path, const char *purpose, double seconds,
                            base_lock *lock, base_str *why) {
   const char *copy = base_str_copy(arena, base_str_from(path)).data; // while nothing is locked
-  const double deadline = now() + seconds;
+  const double deadline = base_seconds() + seconds;
   double pause = first_pause;
   *lock = (base_lock){0};
   for (;;) {
@@ -106,7 +100,7 @@ base_status base_lock_take(base_arena *arena, const char *path, const char *purp
       *why = base_str_format(arena, "cannot %s '%s': %s", verb, path, strerror(error));
       return BASE_IO;
     }
-    const double left = deadline - now();
+    const double left = deadline - base_seconds();
     if (!(left > 0)) break;
     pause_for(left < pause ? left : pause);
     if (pause < longest_pause) pause *= 2;

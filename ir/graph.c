@@ -56,6 +56,12 @@ int64_t ir_axis_size(const ir_graph *graph, ir_axis axis) {
   return graph->axes.data[axis.index].size;
 }
 
+bool ir_axis_is_used(const ir_graph *graph, ir_axis axis) {
+  for (uint32_t i = 0; i < graph->nodes.count; i++)
+    if (ir_type_has(&graph->nodes.data[i].type, axis)) return true;
+  return false;
+}
+
 ir_graph *ir_graph_derive(const ir_graph *graph) {
   ir_graph *derived = ir_graph_create(graph->arena, graph->name);
   for (uint32_t i = 0; i < graph->axes.count; i++)

@@ -157,6 +157,8 @@ bool ir_is_result(const ir_graph *graph, ir_value value); // is it returned?
 bool ir_param_find(const ir_graph *graph, base_str name, ir_value *value);
 bool ir_axis_find(const ir_graph *graph, base_str name, ir_axis *axis);
 int64_t ir_axis_size(const ir_graph *graph, ir_axis axis);
+// Has any value the axis? A concat of single slices, say, names one that none of them has.
+bool ir_axis_is_used(const ir_graph *graph, ir_axis axis);
 // The share (0 .. 1) of a value's elements that some node reads: 1, or less when all its users are
 // slices along one axis. Axis sizes must be known.
 double ir_share_read(const ir_graph *graph, ir_value value);

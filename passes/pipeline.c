@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 #define PASS(function, ...) ir_graph *function(const ir_graph *graph, base_diag *diag);
 #include "passes/passes.def"
@@ -90,12 +89,6 @@ static void unknown_pass(base_str name, base_diag *diag) {
     base_hint(diag, "the passes are %s", list.data);
 }
 
-static double microseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
-}
-
 // The graph that went in and the passes from the failing one on: enough to see the failure again.
 static void write_reproducer(const ir_graph *graph, const char *rest, const pass_options *options,
                              base_diag *diag) {
@@ -119,9 +112,9 @@ static const bool always_verify = true; // debug builds check every pass
 
 static ir_graph *run_one(const pass_info *pass, const ir_graph *graph, const char *rest,
                          const pass_options *options, base_diag *diag) {
-  double start = microseconds();
+  double start = base_seconds();
   ir_graph *result = pass->run(graph, diag);
-  double elapsed = microseconds() - start;
+  double elapsed = 1e6 * (base_seconds() - start);
   if (options->time_passes && options->log)
     base_text_printf(options->log, "%-16s %9.1f us\n", pass->name, elapsed);
   if (result && (options->verify_each || always_verify) &&

@@ -85,7 +85,7 @@ static base_str named(const phaser *p, uint32_t index, const char *suffix) {
   return base_str_format(p->old->arena, "%.*s.%s", BASE_FMT(phase_node(p, index)->name), suffix);
 }
 
-// Old nodes, one of each site of the group, that correspond: operand `i` of all, or `i` < 0: themselves.
+// Old nodes, one of each site of the group, that correspond: operand `i` of all of them.
 static uint32_t *operands_of(const phaser *p, const phase_group *g, const uint32_t *nodes,
                              uint32_t i) {
   uint32_t *tuple = base_new_array(p->old->arena, uint32_t, g->count);

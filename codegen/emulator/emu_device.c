@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "codegen/emulator/emu.h"
 
@@ -179,7 +178,7 @@ static base_status synchronize(rt_device *device, void *stream, base_diag *diag)
 // ---- time ---------------------------------------------------------------------------------------
 
 struct rt_timer {
-  struct timespec start;
+  double start; // base_seconds
 };
 
 static base_status create_timer(rt_device *device, rt_timer **out, base_diag *diag) {
@@ -190,17 +189,14 @@ static base_status create_timer(rt_device *device, rt_timer **out, base_diag *di
 
 static base_status start_timer(rt_device *device, rt_timer *timer, void *stream, base_diag *diag) {
   (void)device, (void)stream, (void)diag;
-  clock_gettime(CLOCK_MONOTONIC, &timer->start);
+  timer->start = base_seconds();
   return BASE_OK;
 }
 
 static base_status stop_timer(rt_device *device, rt_timer *timer, void *stream,
                               double *microseconds, base_diag *diag) {
   (void)device, (void)stream, (void)diag;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  *microseconds = (double)(now.tv_sec - timer->start.tv_sec) * 1e6 +
-                  (double)(now.tv_nsec - timer->start.tv_nsec) / 1e3;
+  *microseconds = 1e6 * (base_seconds() - timer->start);
   return BASE_OK;
 }
 
