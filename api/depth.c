@@ -115,17 +115,15 @@ static bool read_request(api_call *call, const fathom_model_options *options, ap
   return api_request_read(call, &compile, out);
 }
 
-const api_depth *api_depth_plan(api_call *call, const char *name,
-                                const fathom_model_options *options) {
+api_depth *api_depth_plan(api_call *call, const char *name, const fathom_model_options *options) {
   base_diag *diag = &call->diag;
   api_depth *depth = base_new(&call->arena, api_depth);
-  api_request request;
   if ((unsigned)options->phases > FATHOM_PHASES_TWO) {
     base_error(diag, nowhere, "unknown phases %d", (int)options->phases);
     base_hint(diag, "give one of FATHOM_PHASES_*");
     return NULL;
   }
-  if (!read_request(call, options, &request)) return NULL;
+  if (!read_request(call, options, &depth->request)) return NULL;
   depth->model = api_model_read(call, name);
   if (depth->model == NULL) return NULL;
   depth->rows = options->rows > 0 ? options->rows : API_USUAL_ROWS;
@@ -135,14 +133,17 @@ const api_depth *api_depth_plan(api_call *call, const char *name,
   if (phases == MODEL_PHASES_TWO)
     graph = pass_two_phase_as(graph, PASS_PHASES_ALL, NULL, NULL, diag);
   else if (phases == MODEL_PHASES_AUTO)
-    graph = choose_phases(call, graph, &request, depth->rows);
+    graph = choose_phases(call, graph, &depth->request, depth->rows);
   if (graph == NULL || !ir_verify(graph, IR_STAGE_BOUND, diag)) return NULL;
   depth->graph = graph;
   depth->outline = pass_outline_depth(graph, diag);
   if (depth->outline == NULL) return NULL;
-  depth->seconds = api_depth_times(call, &request, depth->rows, depth->outline);
   depth->memory = pass_plan_memory(depth->outline, diag);
   return depth->memory != NULL ? depth : NULL;
+}
+
+void api_depth_time(api_call *call, api_depth *depth) {
+  depth->seconds = api_depth_times(call, &depth->request, depth->rows, depth->outline);
 }
 
 // ---- traffic ------------------------------------------------------------------------------------

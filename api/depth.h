@@ -13,16 +13,18 @@ typedef struct api_depth {
   const ir_graph *graph; // of the whole depth, in the phases that were chosen
   const pass_outline *outline;
   const pass_memory *memory;
-  const double *seconds; // of each kernel, for `rows` tokens; NULL: not known
+  const double *seconds; // of each kernel, for `rows` tokens; NULL: not known, or not asked for
   int64_t rows;
+  api_request request;
 } api_depth;
 
 // Reads the description that `name` means; from here on the call's diagnostics show its text. NULL: see
 // the call's diag.
 const model_description *api_model_read(api_call *call, const char *name);
 // Everything lives in the call's arena. NULL: see the call's diag.
-const api_depth *api_depth_plan(api_call *call, const char *name,
-                                const fathom_model_options *options);
+api_depth *api_depth_plan(api_call *call, const char *name, const fathom_model_options *options);
+// Fills in `seconds`: what a model that is only run does not need.
+void api_depth_time(api_call *call, api_depth *depth);
 
 // Seconds of each kernel of the plan for so many rows. NULL: nobody knows, as for interp.
 const double *api_depth_times(api_call *call, const api_request *request, int64_t rows,

@@ -55,8 +55,9 @@ static fathom_status plan_body(api_call *call, void *opaque) {
   fathom_model_options options;
   fathom_status status = API_STRUCT_IN(options, frame->options, fathom_model_options);
   if (status != FATHOM_OK) return status;
-  const api_depth *depth = api_depth_plan(call, frame->model, &options);
+  api_depth *depth = api_depth_plan(call, frame->model, &options);
   if (depth == NULL) return FATHOM_INVALID;
+  api_depth_time(call, depth);
   base_text text = {.arena = &call->arena};
   api_depth_print(depth, &text);
   return api_text_out(frame->out, base_text_str(&text));
