@@ -24,10 +24,12 @@ typedef struct outliner {
   pass_outline *outline;
   const uint32_t *steps;
   const bool *fixed;
-  bool *view;        // one index of a value's outermost axis, and the slice on the way to it
-  uint32_t *run_of;  // of computed nodes; nobody: none yet
-  bool *kept;        // somebody needs it in a later run
-  base_hash *hashes; // of the kernels
+  bool *view;          // one index of a value's outermost axis, and the slice on the way to it
+  uint32_t *run_of;    // of computed nodes; nobody: none yet
+  uint32_t *first_run; // of steps
+  bool *kept;          // somebody needs it in a later run
+  bool *shown;         // an operand of a call, or a result of the depth
+  base_hash *hashes;   // of the kernels
 } outliner;
 
 static const ir_node *node_at(const outliner *o, uint32_t index) {
@@ -55,7 +57,7 @@ static bool *find_views(const outliner *o) {
   bool *view = base_new_array(o->graph->arena, bool, o->graph->nodes.count + 1);
   for (uint32_t i = 0; i < o->graph->nodes.count; i++) {
     const ir_node *node = node_at(o, i);
-    if (o->fixed[i] || ir_is_result(o->graph, (ir_value){i}) || !drops_one(o, node)) continue;
+    if (o->fixed[i] || !drops_one(o, node) || ir_is_result(o->graph, (ir_value){i})) continue;
     view[i] = view[node->operands[0].index] = true;
   }
   return view;
@@ -99,7 +101,7 @@ static uint32_t begin_run(outliner *o, uint32_t step, bool beside) {
 
 // All that the step's calls and results are made of.
 static void form_first_run(outliner *o, uint32_t step) {
-  const uint32_t run = begin_run(o, step, false);
+  const uint32_t run = o->first_run[step] = begin_run(o, step, false);
   for (uint32_t i = 0; i < o->graph->nodes.count; i++) {
     const ir_node *node = node_at(o, i);
     if (!pass_is_call(node) || o->steps[i] != step) continue;
@@ -126,6 +128,7 @@ static void form_runs(outliner *o) {
     if (ready_at(o, i) > last) last = ready_at(o, i);
   }
   o->outline->step_count = last + 1;
+  o->first_run = base_new_array(o->graph->arena, uint32_t, last + 1);
   for (uint32_t step = 0; step <= last; step++) {
     form_first_run(o, step);
     form_rest(o, step);
@@ -134,10 +137,7 @@ static void form_runs(outliner *o) {
 
 // The run in which the host's memory of a value is there: the first of the step.
 static uint32_t host_run(const outliner *o, uint32_t index) {
-  uint32_t run = 0;
-  while (o->outline->runs.data[run].step != ready_at(o, index))
-    run++;
-  return run;
+  return o->first_run[ready_at(o, index)];
 }
 
 static bool is_host_value(const outliner *o, uint32_t index) {
@@ -162,6 +162,14 @@ static void find_kept(outliner *o) {
     for (uint32_t j = 0; j < node_at(o, i)->operand_count; j++)
       note_use(o, o->run_of[i], node_at(o, i)->operands[j].index);
   }
+}
+
+static void find_shown(outliner *o) {
+  for (uint32_t i = 0; i < o->graph->nodes.count; i++)
+    for (uint32_t j = 0; j < node_at(o, i)->operand_count && pass_is_call(node_at(o, i)); j++)
+      o->shown[node_at(o, i)->operands[j].index] = true;
+  for (uint32_t i = 0; i < o->graph->results.count; i++)
+    o->shown[o->graph->results.data[i].index] = true;
 }
 
 // ---- one kernel's graph -------------------------------------------------------------------------
@@ -341,15 +349,6 @@ static void copy_node(piece *p, uint32_t index) {
 
 // ---- results ------------------------------------------------------------------------------------
 
-static bool is_call_input(const outliner *o, uint32_t index) {
-  for (uint32_t i = index + 1; i < o->graph->nodes.count; i++) {
-    const ir_node *node = node_at(o, i);
-    for (uint32_t j = 0; j < node->operand_count && pass_is_call(node); j++)
-      if (node->operands[j].index == index) return true;
-  }
-  return false;
-}
-
 // A result that no other one is: each is memory of its own, computed here.
 static void add_result(piece *p, uint32_t index, bool to_host) {
   ir_value value = is_outside(p, index) ? map_operand(p, index) : p->map[index];
@@ -373,10 +372,10 @@ static void add_results(piece *p, bool only_collect) {
   const outliner *o = p->o;
   for (uint32_t pass = 0; pass < 2; pass++)
     for (uint32_t i = 0; i < o->graph->nodes.count; i++) {
+      if (pass == 0 ? !o->shown[i] : !o->kept[i]) continue;
       const bool own = is_computed(o, i) && o->run_of[i] == p->run;
-      const bool host = is_host_value(o, i) && host_run(o, i) == p->run;
-      const bool shown = own && (is_call_input(o, i) || ir_is_result(o->graph, (ir_value){i}));
-      if (pass == 0 ? !shown : !(o->kept[i] && (own || host))) continue;
+      const bool host = pass == 1 && is_host_value(o, i) && host_run(o, i) == p->run;
+      if (!own && !host) continue;
       if (only_collect)
         collect_operand(p, i);
       else
@@ -445,13 +444,15 @@ const pass_outline *pass_outline_depth(const ir_graph *graph, base_diag *diag) {
                 .steps = pass_host_steps(graph),
                 .fixed = pass_fixed_values(graph),
                 .run_of = base_new_array(arena, uint32_t, graph->nodes.count + 1),
-                .kept = base_new_array(arena, bool, graph->nodes.count + 1)};
+                .kept = base_new_array(arena, bool, graph->nodes.count + 1),
+                .shown = base_new_array(arena, bool, graph->nodes.count + 1)};
   o.outline->graph = graph;
   o.outline->steps = o.steps;
   o.outline->fixed = o.fixed;
   o.view = find_views(&o);
   form_runs(&o);
   find_kept(&o);
+  find_shown(&o);
   o.hashes = base_new_array(arena, base_hash, o.outline->runs.count + 1);
   for (uint32_t i = 0; i < o.outline->runs.count; i++)
     if (!write_run(&o, i, diag)) return NULL;
